@@ -1,0 +1,1 @@
+"""Self-checks of the notebooks' exercises: each says right, or gives a hint, and never the answer."""

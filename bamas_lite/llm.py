@@ -1,0 +1,158 @@
+"""What a language model is to this kit: a backend that answers one call, and a meter that no call can overdraw.
+
+A backend implements one async method, `complete`, and says how many tokens a prompt can have at the most; everything
+else - simulated, replayed or live - is its own affair.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+from bamas_lite.pool import ATOMS, LLM, exact
+from bamas_lite.tasks import Task
+
+Message = dict[str, str]
+"""One chat message: `role` ("system", "user", "assistant") and `content`."""
+
+Enforcement = Literal["reserve", "paper"]
+
+MINIMUM_TOKENS = {"executor": 128, "critic": 32, "planner": 96}
+"""Completion tokens below which a call of that role is not worth paying for (ours; an argument of BudgetMeter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that the provider bills for one call."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of an LLM. `finish_reason` is "stop" or "length" (cut at max_tokens); `latency_s` is in seconds."""
+
+    text: str
+    usage: Usage
+    latency_s: float
+    finish_reason: str = "stop"
+
+
+class CallError(RuntimeError):
+    """A call that failed for good, after the client's own retries; ends the episode with status `error`."""
+
+
+class ChatModel(Protocol):
+    """A backend. `name` is the label that goes with its numbers: `simulated`, `recorded ...`, `live ...`."""
+
+    name: str
+
+    async def complete(self, llm: LLM, messages: list[Message], *, max_tokens: int, temperature: float = 0.0,
+                       role: str = "executor", task: Task | None = None) -> Reply:
+        """Answer one call. `task` stands beside the messages: only the simulator may read its reference.
+
+        Raises:
+            CallError: the call failed for good.
+        """
+        ...
+
+    def bound_prompt_tokens(self, llm: LLM, messages: list[Message]) -> int:
+        """The most prompt tokens that the provider can bill for these messages."""
+        ...
+
+
+def bound_prompt_tokens(messages: list[Message], *, strict: bool = False) -> int:
+    """Upper bound on the prompt tokens of a real LLM: UTF-8 bytes / 2.5 + 8 a message, or plain bytes + 8 if `strict`.
+
+    A byte-level tokenizer never makes more tokens than bytes, so the strict bound cannot fail; the other one has not
+    been seen to fail on text and reserves far less.
+    """
+    bytes_per_token = 1.0 if strict else 2.5
+    return sum(math.ceil(len(m["content"].encode("utf-8")) / bytes_per_token) + 8 for m in messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Leave to make one call: its completion limit in tokens and the amount held back for it, in atoms (1e-18 u$)."""
+
+    llm: LLM
+    prompt_bound: int
+    max_tokens: int
+    amount: int
+
+
+class BudgetMeter:
+    """Spends a budget (u$) without ever going over it.
+
+    `enforcement="reserve"`: before a call the worst case (prompt bound, max_tokens) is held back; a call that does not
+    fit gets fewer tokens, or is refused below a useful minimum. What a call did not use is free again when it is settled.
+    `enforcement="paper"`: calls are made until the cost has passed the budget, so one call can overshoot.
+
+    Attributes:
+        provider_overrun: calls that were billed more than the bound or max_tokens allowed.
+    """
+
+    def __init__(self, budget: Any, enforcement: Enforcement = "reserve", *,
+                 minimum_tokens: dict[str, int] | None = None) -> None:
+        if enforcement not in ("reserve", "paper"):
+            raise ValueError(f"enforcement = {enforcement!r}: expected 'reserve' or 'paper'")
+        amount = exact(budget, "budget")
+        if amount < 0:
+            raise ValueError(f"budget = {budget!r}: expected at least 0 u$")
+        self.enforcement = enforcement
+        self.minimum_tokens = MINIMUM_TOKENS if minimum_tokens is None else minimum_tokens
+        self.provider_overrun = 0
+        self._budget = math.floor(amount * ATOMS)
+        self._spent = 0
+        self._reserved = 0
+
+    @property
+    def spent(self) -> float:
+        """Cost so far in u$."""
+        return self._spent / ATOMS
+
+    @property
+    def exact_spent(self) -> Fraction:
+        """Cost so far in u$, without rounding."""
+        return Fraction(self._spent, ATOMS)
+
+    @property
+    def remaining(self) -> float:
+        """Budget that is neither spent nor held back, in u$."""
+        return (self._budget - self._spent - self._reserved) / ATOMS
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether more than the budget has been spent."""
+        return self._spent > self._budget
+
+    def reserve(self, llm: LLM, prompt_bound: int, max_tokens: int, role: str = "executor") -> Reservation | None:
+        """Hold back the worst case of one call; None when the budget does not allow a useful call."""
+        if self.enforcement == "paper":
+            return None if self._spent > self._budget else Reservation(llm, prompt_bound, max_tokens, 0)
+        price_in, price_out = llm.atoms_per_token
+        left = self._budget - self._spent - self._reserved - price_in * prompt_bound
+        if left < 0:
+            return None
+        fits = max_tokens if price_out == 0 else min(max_tokens, left // price_out)
+        if fits < min(self.minimum_tokens.get(role, 1), max_tokens):
+            return None
+        amount = price_in * prompt_bound + price_out * fits
+        self._reserved += amount
+        return Reservation(llm, prompt_bound, fits, amount)
+
+    def settle(self, reservation: Reservation, usage: Usage) -> float:
+        """Book what a call really cost and free the rest of its reservation. Returns the cost in u$."""
+        cost = reservation.llm.cost_atoms(usage.prompt_tokens, usage.completion_tokens)
+        self._reserved -= reservation.amount
+        self._spent += cost
+        if usage.prompt_tokens > reservation.prompt_bound or usage.completion_tokens > reservation.max_tokens:
+            self.provider_overrun += 1
+        return cost / ATOMS
+
+    def release(self, reservation: Reservation) -> None:
+        """Free a reservation whose call was not billed."""
+        self._reserved -= reservation.amount
