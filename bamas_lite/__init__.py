@@ -22,6 +22,7 @@ _MODULE_OF = {
     "Episode": "topologies", "linear": "topologies", "star": "topologies", "feedback": "topologies",
     "planner_driven": "topologies",
     "generate_trajectories": "trajectories", "load_trajectories": "trajectories",
+    "versions": "versions",
     "encode": "policy", "PolicyNetwork": "policy", "reward": "policy", "train_policy": "policy",
     "TopologyPolicy": "policy",
 }
