@@ -1,0 +1,178 @@
+"""The log: full factorial, resumable after a kill, the same on any number of workers."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bamas_lite import CallError, SimulatedLLM, generate_trajectories, load_pool, load_tasks
+from bamas_lite import load_trajectories
+from bamas_lite.topologies import TOPOLOGIES
+from bamas_lite.trajectories import SCHEMA, TrajectoryError
+
+POOL = load_pool("paper")
+BUDGETS = (300, 500, 1250)  # the first is infeasible: two GPT-4.1 nano cost 407.2
+SCRIPT = """
+import sys
+from bamas_lite import SimulatedLLM, generate_trajectories, load_pool, load_tasks
+generate_trajectories(load_tasks("word_problems", split="test", limit=40), (500, 1250, 2000), pool=load_pool("paper"),
+                      backend=SimulatedLLM, seeds=(0, 1), path=sys.argv[1], tasks_per_part=4, progress=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return load_tasks("word_problems", split="test", limit=12)
+
+
+@pytest.fixture(scope="module")
+def log(tasks):
+    return generate_trajectories(tasks, BUDGETS, pool=POOL, backend=SimulatedLLM, seeds=(0, 1), tasks_per_part=5)
+
+
+def test_full_factorial_in_order(log, tasks):
+    assert list(log.columns) == SCHEMA.names
+    wanted = [(s, t.task_id, b, k) for s in (0, 1) for t in tasks for b in BUDGETS for k in TOPOLOGIES]
+    assert list(log[["seed", "task_id", "budget", "topology"]].itertuples(index=False, name=None)) == wanted
+    assert log.run_id.is_unique
+    assert np.allclose(log.behaviour_prob, 1 / len(TOPOLOGIES))
+
+
+def test_infeasible_budgets_are_rows_with_a_reason(log):
+    infeasible = log[log.budget == 300]
+    assert (infeasible.status == "infeasible").all()
+    assert infeasible.reason.str.contains("407.2").all()
+    assert (infeasible.cost == 0).all() and not infeasible.correct.any()
+
+
+def test_never_over_budget_and_something_is_right(log):
+    run = log[log.status == "ok"]
+    assert (run.cost <= run.budget).all() and not run.over_budget.any()
+    assert 0 < run.correct.mean() < 1
+
+
+def test_same_rows_on_two_workers_and_in_other_parts(log, tasks, tmp_path):
+    other = generate_trajectories(tasks, BUDGETS, pool=POOL, backend=SimulatedLLM, seeds=(0, 1), workers=2,
+                                  tasks_per_part=3, path=tmp_path / "log.parquet", progress=False)
+    pd.testing.assert_frame_equal(log, other)
+    pd.testing.assert_frame_equal(log, load_trajectories(tmp_path / "log.parquet"))
+    assert [p.name for p in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_killed_at_any_moment_and_resumed(tmp_path):
+    whole = tmp_path / "whole.parquet"
+    subprocess.run([sys.executable, "-c", SCRIPT, str(whole)], check=True)
+    killed = tmp_path / "killed.parquet"
+    rng, kills = random.Random(5), 0
+    parts = killed.with_suffix(".parts")
+    for attempt in range(40):
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(killed)])
+        before = len(list(parts.glob("*.parquet"))) if parts.exists() else 0
+        # Wait until it has saved one part more, then kill it somewhere in the next ones.
+        while process.poll() is None and (len(list(parts.glob("*.parquet"))) if parts.exists() else 0) <= before:
+            time.sleep(0.002)
+        time.sleep(rng.random() * 0.03)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+            kills += 1
+        if process.wait() == 0 or kills == 3:
+            break
+    assert kills >= 1
+    subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], check=True)
+    pd.testing.assert_frame_equal(load_trajectories(whole), load_trajectories(killed))
+
+
+def test_resuming_computes_only_what_is_missing(tasks, tmp_path):
+    class Counting(SimulatedLLM):
+        calls = 0
+
+        async def complete(self, *args, **kwargs):
+            Counting.calls += 1
+            if Counting.calls == 60:
+                raise KeyboardInterrupt
+            return await super().complete(*args, **kwargs)
+
+    path = tmp_path / "log.parquet"
+    arguments = {"pool": POOL, "backend": Counting, "path": path, "tasks_per_part": 1, "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        generate_trajectories(tasks, (1250,), **arguments)
+    saved = len(list(path.with_suffix(".parts").glob("*.parquet")))
+    assert 0 < saved < len(tasks)
+    with pytest.raises(TrajectoryError, match="unfinished"):
+        load_trajectories(path)
+    first_run, Counting.calls = Counting.calls, 100
+    resumed = generate_trajectories(tasks, (1250,), **arguments)
+    assert resumed.n_calls.sum() > Counting.calls - 100 >= resumed.n_calls.sum() - first_run
+    fresh = generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM)
+    pd.testing.assert_frame_equal(resumed, fresh)
+
+
+def test_failed_calls_are_rows_with_a_reason(tasks):
+    class Failing(SimulatedLLM):
+        async def complete(self, llm, messages, **kwargs):
+            if kwargs["task"].task_id == tasks[3].task_id:
+                raise CallError("the server said 500")
+            return await super().complete(llm, messages, **kwargs)
+
+    log = generate_trajectories(tasks, (1250,), pool=POOL, backend=Failing)
+    failed = log[log.status == "error"]
+    assert set(failed.task_id) == {tasks[3].task_id} and len(failed) == len(TOPOLOGIES)
+    assert failed.reason.str.contains("the server said 500").all() and not failed.correct.any()
+
+
+def test_another_run_is_not_resumed(tasks, tmp_path):
+    path = tmp_path / "log.parquet"
+    generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM, path=path)
+    again = generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM, path=path)
+    assert len(again) == len(tasks) * len(TOPOLOGIES)
+    with pytest.raises(TrajectoryError, match=r"another run: its budgets is \[1250.0\]"):
+        generate_trajectories(tasks, (1625,), pool=POOL, backend=SimulatedLLM, path=path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"tasks": []}, "tasks is empty"), ({"budgets": []}, "budgets is empty"), ({"seeds": ()}, "seeds is empty"),
+    ({"budgets": [500, 500]}, "more than once"), ({"budgets": ["much"]}, "budget = 'much'"),
+    ({"budgets": [-1]}, "budget = -1"), ({"topologies": ["ring"]}, "unknown 'ring'"), ({"workers": 0}, "workers = 0"),
+    ({"path": "log.csv"}, "ends in .parquet"),
+    ({"workers": 2, "backend": lambda seed: SimulatedLLM(seed)}, "other processes"),
+])
+def test_wrong_arguments(tasks, change, message):
+    arguments = {"tasks": tasks, "budgets": [500], "pool": POOL, "backend": SimulatedLLM} | change
+    with pytest.raises(ValueError, match=message):
+        generate_trajectories(arguments.pop("tasks"), arguments.pop("budgets"), **arguments)
+
+
+def test_wrong_files(tmp_path):
+    with pytest.raises(TrajectoryError, match="no log"):
+        load_trajectories(tmp_path / "none.parquet")
+    (tmp_path / "text.parquet").write_text("not parquet", encoding="utf-8")
+    with pytest.raises(TrajectoryError, match="not a parquet log"):
+        load_trajectories(tmp_path / "text.parquet")
+    pd.DataFrame({"task_id": ["a"], "cost": [1.0]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(TrajectoryError, match="columns missing: run_id, domain"):
+        load_trajectories(tmp_path / "other.parquet")
+
+
+def test_a_backend_that_waits_runs_concurrently_and_gives_the_same_rows(tasks):
+    import asyncio
+
+    class Waiting(SimulatedLLM):
+        in_flight = most = 0
+
+        async def complete(self, *args, **kwargs):
+            Waiting.in_flight += 1
+            Waiting.most = max(Waiting.most, Waiting.in_flight)
+            await asyncio.sleep(0.001)
+            Waiting.in_flight -= 1
+            return await super().complete(*args, **kwargs)
+
+    arguments = {"pool": POOL, "topologies": ("linear",)}
+    log = generate_trajectories(tasks, (1250,), backend=Waiting, concurrency=8, **arguments)
+    assert Waiting.most == 8
+    pd.testing.assert_frame_equal(log, generate_trajectories(tasks, (1250,), backend=SimulatedLLM, **arguments))
