@@ -67,11 +67,12 @@ class ChatModel(Protocol):
 def bound_prompt_tokens(messages: list[Message], *, strict: bool = False) -> int:
     """Upper bound on the prompt tokens of a real LLM: UTF-8 bytes / 2.5 + 8 a message, or plain bytes + 8 if `strict`.
 
-    A byte-level tokenizer never makes more tokens than bytes, so the strict bound cannot fail; the other one has not
-    been seen to fail on text and reserves far less.
+    A byte-level tokenizer never makes more tokens than bytes, so the strict bound cannot fail. The other one reserves
+    far less and is a rule of thumb for prose: a long list of single digits or signs can have more tokens than that.
     """
     bytes_per_token = 1.0 if strict else 2.5
-    return sum(math.ceil(len(m["content"].encode("utf-8")) / bytes_per_token) + 8 for m in messages)
+    return sum(math.ceil(len((m.get("content") or "").encode("utf-8", "surrogatepass")) / bytes_per_token) + 8
+               for m in messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class BudgetMeter:
     """Spends a budget (u$) without ever going over it.
 
     `enforcement="reserve"`: before a call the worst case (prompt bound, max_tokens) is held back; a call that does not
-    fit gets fewer tokens, or is refused below a useful minimum. What a call did not use is free again when it is settled.
+    fit gets fewer tokens, or is refused below a useful minimum. What a call did not use is free again afterwards.
     `enforcement="paper"`: calls are made until the cost has passed the budget, so one call can overshoot.
 
     Attributes:
@@ -138,7 +139,7 @@ class BudgetMeter:
         if left < 0:
             return None
         fits = max_tokens if price_out == 0 else min(max_tokens, left // price_out)
-        if fits < min(self.minimum_tokens.get(role, 1), max_tokens):
+        if fits < max(1, min(self.minimum_tokens.get(role, 1), max_tokens)):
             return None
         amount = price_in * prompt_bound + price_out * fits
         self._reserved += amount

@@ -129,7 +129,7 @@ class Pool(BaseModel):
         """Fill the tiers from the ratings where no LLM states a tier."""
         if not isinstance(data, dict) or not isinstance(data.get("llms"), (list, tuple)):
             return data
-        llms = [dict(m) if isinstance(m, BaseModel) else m for m in data["llms"]]
+        llms = [m.model_dump() if isinstance(m, BaseModel) else m for m in data["llms"]]
         if llms and all(isinstance(m, dict) and m.get("tier") is None
                         and isinstance(m.get("rating"), (int, float)) for m in llms):
             ranks = sorted({m["rating"] for m in llms}, reverse=True)
@@ -169,7 +169,8 @@ class Pool(BaseModel):
 
     def with_max_tokens(self, max_tokens: int) -> Pool:
         """The same pool where every LLM may write `max_tokens` tokens a call."""
-        return Pool(**{**dict(self), "llms": [{**dict(m), "max_tokens": max_tokens} for m in self.llms]})
+        data = self.model_dump()
+        return Pool(**{**data, "llms": [{**m, "max_tokens": max_tokens} for m in data["llms"]]})
 
 
 def rank(llm: LLM) -> tuple[int, float, str]:

@@ -41,10 +41,13 @@ PLAN_SCHEMA = '{"steps": [{"agent": "<name of an executor>", "instruction": "<wh
 MAX_PLAN_STEPS = 5
 
 EXECUTOR_SYSTEM = "You solve tasks carefully and answer in exactly the format that is asked for."
-CRITIC_SYSTEM = "You check proposed answers. You do not write a new answer; you find mistakes or confirm that there are none."
+CRITIC_SYSTEM = "You check proposed answers. You write no new answer: you find mistakes or confirm that there are none."
 PLANNER_SYSTEM = "You plan how a team of agents solves a task. You answer with JSON only."
 
-_CONCLUSION = re.compile(r"CONCLUSION:\W*(ACCEPT|REVISE)", re.IGNORECASE)
+MOST_INSTRUCTION_CHARS = 2000
+
+_CONCLUSION = re.compile(r"CONCLUSION:[^\w\n]*(.*)", re.IGNORECASE)
+_TAG = re.compile(r"<(/?(?:task|earlier_answer|critique|approach|instruction|agents|results)>)")
 
 
 class PlanError(ValueError):
@@ -60,7 +63,9 @@ class PlanStep:
 
 
 def tag(name: str, text: str) -> str:
-    """Put `text` between tags."""
+    """Put `text` between tags. Our own tags inside it are broken up, so that no reply can pass for another part."""
+    if "<" in text:
+        text = _TAG.sub(r"< \1", text)
     return f"<{name}>\n{text}\n</{name}>"
 
 
@@ -71,9 +76,17 @@ def section(content: str, name: str) -> str | None:
     return content[start + len(name) + 3:end] if start >= 0 else None
 
 
+def approach_of(domain: str, number: int) -> str:
+    """The approach of Star's agent `number` (from 0). All differ, also where there are more agents than approaches."""
+    known = APPROACHES[domain]
+    text = known[number % len(known)]
+    again = number // len(known)
+    return text if not again else f"{text} Attempt {again + 1}: do not take the first way that comes to mind."
+
+
 def executor_messages(task: Task, *, earlier: str | None = None, critique: str | None = None,
                       approach: str | None = None, instruction: str | None = None) -> list[dict[str, str]]:
-    """Ask for an answer: afresh, or (with `earlier`) as an improvement of an earlier one, with or without a critique."""
+    """Ask for an answer: afresh, or (with `earlier`) as an improvement of an earlier one."""
     parts = [tag("task", task.question)]
     if earlier is not None:
         parts.append(tag("earlier_answer", earlier))
@@ -115,23 +128,24 @@ def planner_messages(task: Task, agents: list[str], *, results: str | None = Non
 def accepts(reply: str) -> bool:
     """Whether a critic accepts. Without a readable conclusion it does not: unread praise must not end the work."""
     found = _CONCLUSION.findall(reply)
-    return bool(found) and found[-1].upper() == "ACCEPT"
+    words = re.findall(r"\w+", found[-1].upper()) if found else []
+    return bool(words) and words[0] in ("ACCEPT", "ACCEPTED") and "REVISE" not in words
 
 
 def parse_plan(reply: str, agents: list[str]) -> list[PlanStep]:
-    """Read a plan and check it against the schema before anything is run.
+    """Read a plan and check it against the schema before anything is run. Text around the JSON is ignored.
 
     Raises:
-        PlanError: no JSON, another shape, no or too many steps, an unknown agent, an empty instruction.
+        PlanError: no JSON, another shape, no or too many steps, an unknown agent, an empty or very long instruction.
     """
-    start, end = reply.find("{"), reply.rfind("}")
-    if start < 0 or end < start:
-        raise PlanError("no JSON object found")
+    start = reply.rfind("{", 0, max(reply.find('"steps"'), 0))
+    if start < 0:
+        raise PlanError("no JSON object with steps found")
     try:
-        data = json.loads(reply[start:end + 1])
-    except (json.JSONDecodeError, RecursionError) as error:
+        data, _ = json.JSONDecoder().raw_decode(reply, start)
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"not valid JSON: {error}") from None
-    steps = data.get("steps") if isinstance(data, dict) else None
+    steps = data.get("steps")
     if not isinstance(steps, list) or not 1 <= len(steps) <= MAX_PLAN_STEPS:
         raise PlanError(f"expected 1 to {MAX_PLAN_STEPS} steps in a list 'steps'")
     plan = []
@@ -139,8 +153,10 @@ def parse_plan(reply: str, agents: list[str]) -> list[PlanStep]:
         agent = step.get("agent") if isinstance(step, dict) else None
         instruction = step.get("instruction") if isinstance(step, dict) else None
         if agent not in agents:
-            raise PlanError(f"step {number}: agent {agent!r} is not one of {', '.join(agents)}")
+            raise PlanError(f"step {number}: agent {str(agent)[:40]!r} is not one of {', '.join(agents)}")
         if not isinstance(instruction, str) or not instruction.strip():
             raise PlanError(f"step {number}: an instruction is needed")
+        if len(instruction) > MOST_INSTRUCTION_CHARS:
+            raise PlanError(f"step {number}: the instruction is longer than {MOST_INSTRUCTION_CHARS} characters")
         plan.append(PlanStep(agent, instruction.strip()))
     return plan

@@ -31,7 +31,7 @@ from bamas_lite.llm import ChatModel, Enforcement
 from bamas_lite.pool import Pool, exact
 from bamas_lite.provisioning import InfeasibleBudgetError, Team, provision
 from bamas_lite.tasks import Task
-from bamas_lite.topologies import TOPOLOGIES, Episode, run_task
+from bamas_lite.topologies import TOPOLOGIES, infeasible_episode, run_task
 
 Backend = ChatModel | Callable[[int], ChatModel]
 """A backend, or a function (or class) that makes the backend of a seed."""
@@ -42,9 +42,13 @@ SCHEMA = pa.schema([
     ("reason", pa.string()), ("correct", pa.bool_()), ("stop_reason", pa.string()), ("cost", pa.float64()),
     ("over_budget", pa.bool_()), ("n_calls", pa.int16()), ("prompt_tokens", pa.int32()),
     ("completion_tokens", pa.int32()), ("latency_s", pa.float32()), ("behaviour_prob", pa.float32()),
-    ("answer", pa.string()), ("backend", pa.string()), ("seed", pa.int64()),
+    ("answer", pa.string()), ("provider_overrun", pa.int16()), ("enforcement", pa.string()), ("backend", pa.string()),
+    ("seed", pa.int64()),
 ])
-"""One row an episode: `budget` and `cost` in u$, `latency_s` in seconds, `status` ok, infeasible or error."""
+"""One row an episode: `budget` and `cost` in u$, `latency_s` in seconds, `status` ok, infeasible or error.
+
+`correct` is missing unless the status is ok: what was not run to its end is not graded.
+"""
 
 _MANIFEST = b"bamas_lite"
 _T = TypeVar("_T")
@@ -121,7 +125,7 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
                        concurrency, workers)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            return _generate(run, Path(folder), workers, progress).to_pandas()
+            return _frame(_generate(run, Path(folder), workers, progress))
     path = Path(path)
     if path.suffix != ".parquet":
         raise ValueError(f"path = {str(path)!r}: expected a file name that ends in .parquet")
@@ -131,7 +135,7 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
         table = _read(path)
         _same_run(path, json.loads((table.schema.metadata or {}).get(_MANIFEST, b"{}")), manifest)
         shutil.rmtree(parts, ignore_errors=True)
-        return table.to_pandas()
+        return _frame(table)
     parts.mkdir(parents=True, exist_ok=True)
     note = parts / "manifest.json"
     if note.exists():
@@ -141,7 +145,7 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
     table = _generate(run, parts, workers, progress).replace_schema_metadata({_MANIFEST: json.dumps(manifest)})
     _write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
     shutil.rmtree(parts, ignore_errors=True)
-    return table.to_pandas()
+    return _frame(table)
 
 
 def load_trajectories(path: str | Path) -> pd.DataFrame:
@@ -155,7 +159,7 @@ def load_trajectories(path: str | Path) -> pd.DataFrame:
         hint = "; the run is unfinished: call generate_trajectories again with the same arguments" \
             if path.with_suffix(".parts").is_dir() else ""
         raise TrajectoryError(f"no log {path}{hint}")
-    return _read(path).to_pandas()
+    return _frame(_read(path))
 
 
 def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part, concurrency,
@@ -216,13 +220,13 @@ def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
         task, budget, topology = jobs[number]
         team = teams[budget]
         if isinstance(team, InfeasibleBudgetError):
-            row = _infeasible_row(task, budget, topology, team)
+            episode = infeasible_episode(task, topology, budget, str(team), backend=backend.name,
+                                         enforcement=run.enforcement)
         else:
             episode = await run_task(task, team, topology, backend, budget, enforcement=run.enforcement,
                                      casting=run.casting)
-            row = _episode_row(episode)
-        return row | {"run_id": f"{n_rows_before + number:07d}", "behaviour_prob": 1 / len(run.topologies),
-                      "backend": backend.name, "seed": seed}
+        return episode.row() | {"run_id": f"{n_rows_before + number:07d}",
+                                "behaviour_prob": 1 / len(run.topologies), "seed": seed}
 
     async def all_jobs() -> list[dict[str, Any]]:
         if run.concurrency == 1:
@@ -247,20 +251,6 @@ def _team(pool: Pool, budget: float) -> Team | InfeasibleBudgetError:
         return error
 
 
-def _episode_row(e: Episode) -> dict[str, Any]:
-    return {"task_id": e.task_id, "domain": e.domain, "level": e.level, "budget": e.budget, "topology": e.topology,
-            "team": str(e.team), "status": e.status, "reason": e.reason, "correct": e.correct, "stop_reason": e.stop_reason,
-            "cost": e.cost, "over_budget": e.over_budget, "n_calls": e.n_calls, "prompt_tokens": e.prompt_tokens,
-            "completion_tokens": e.completion_tokens, "latency_s": e.latency_s, "answer": e.answer}
-
-
-def _infeasible_row(task: Task, budget: float, topology: str, error: InfeasibleBudgetError) -> dict[str, Any]:
-    return {"task_id": task.task_id, "domain": task.domain, "level": task.level, "budget": budget, "topology": topology,
-            "team": "", "status": "infeasible", "reason": str(error), "correct": False, "stop_reason": "budget",
-            "cost": 0.0, "over_budget": False, "n_calls": 0, "prompt_tokens": 0, "completion_tokens": 0,
-            "latency_s": 0.0, "answer": None}
-
-
 def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine to its end, also where an event loop is running already (as in Jupyter): then in a thread."""
     try:
@@ -281,6 +271,11 @@ def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     if not outcome[0]:
         raise outcome[1]
     return outcome[1]
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """The log in pandas; `correct` is pandas' boolean, which can be missing and is left out of a mean."""
+    return table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get).astype({"over_budget": bool})
 
 
 def _part_file(folder: Path, seed: int, first: int) -> Path:

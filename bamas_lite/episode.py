@@ -1,0 +1,259 @@
+"""One episode: the calls that a topology makes, metered and traced, and what came of them.
+
+A topology sees only a `Caller`: `await call(agent, messages)` and `await call.together(requests)`. Budget, bookkeeping,
+virtual time and faults of the backend are handled here, once for all topologies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from bamas_lite.casting import Agent
+from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, Usage
+from bamas_lite.pool import ATOMS, LLM
+from bamas_lite.tasks import Task
+
+MOST_TOKENS = 10**8
+MOST_SECONDS = 1e6
+"""What a backend reports above these is taken as unreadable."""
+
+
+class BudgetExhausted(Exception):
+    """The budget does not allow the next call: the topology answers with what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call of an episode. Cost in u$; `start_s` and `end_s` are seconds of virtual time since the episode began.
+
+    `max_tokens` is the limit that the call was given, `reserved` what was held back for it (u$; 0 with
+    enforcement="paper"). `usage_reported` is False where the backend named no usable token counts and the worst case
+    was booked instead.
+    """
+
+    agent: str
+    role: str
+    llm: LLM
+    messages: tuple[Message, ...]
+    reply: Reply
+    max_tokens: int
+    usage: Usage
+    cost: float
+    reserved: float
+    start_s: float
+    end_s: float
+    usage_reported: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What running one team on one task gave.
+
+    Attributes:
+        status: "ok", "infeasible" (the team cannot play the topology) or "error" (a call failed for good): these two
+            are never graded.
+        reason: why the status is not "ok", or why the answer is wrong; else empty.
+        correct: the verdict of grading; None unless the status is "ok".
+        answer: what grading found in `answer_text`, the last complete executor answer (Star: the vote's winner).
+        stop_reason: "finished", "budget", "rounds" or "error"; an infeasible episode counts as stopped by its budget.
+        cost: u$, the sum over calls, accumulated exactly; `budget` in u$.
+        latency_s: end of the last call in seconds of virtual time.
+        provider_overrun: calls that were billed more tokens than they were allowed.
+        agents: who played what, in the order of their slots; also those whose turn never came.
+        calls: the trace, in the order in which the calls were started.
+    """
+
+    task_id: str
+    domain: str
+    level: int
+    topology: str
+    team: Any
+    budget: float
+    status: str
+    reason: str
+    correct: bool | None
+    answer: str | None
+    answer_text: str | None
+    stop_reason: str
+    cost: float
+    over_budget: bool
+    n_calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    latency_s: float
+    provider_overrun: int
+    enforcement: str
+    backend: str
+    agents: tuple[Agent, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """The columns of a trajectory log that an episode knows (not run_id, behaviour_prob and seed)."""
+        names = ("task_id", "domain", "level", "budget", "topology", "status", "reason", "correct", "stop_reason",
+                 "cost", "over_budget", "n_calls", "prompt_tokens", "completion_tokens", "latency_s",
+                 "provider_overrun", "answer", "enforcement", "backend")
+        return {"team": str(self.team), **{name: getattr(self, name) for name in names}}
+
+
+class Caller:
+    """Makes the calls of one episode.
+
+    Attributes:
+        answer: text of the last complete executor answer so far; while there is none, the last partial one; else None.
+        records: the trace.
+        now: virtual time in seconds.
+    """
+
+    __slots__ = ("answer", "now", "records", "_backend", "_complete", "_limits", "_meter", "_task", "_temperature")
+
+    def __init__(self, task: Task, backend: ChatModel, meter: BudgetMeter, limits: dict[str, int],
+                 temperature: float) -> None:
+        self.answer: str | None = None
+        self.now = 0.0
+        self.records: list[CallRecord] = []
+        self._complete = False
+        self._task, self._backend, self._meter = task, backend, meter
+        self._limits, self._temperature = limits, temperature
+
+    async def __call__(self, agent: Agent, messages: list[Message]) -> Reply:
+        """Make one call after the calls before it.
+
+        Raises:
+            BudgetExhausted: the budget does not allow it.
+            CallError: it failed for good.
+        """
+        reservation = self._reserve(agent, messages)
+        if reservation is None:
+            raise BudgetExhausted
+        record = await self._make(agent, messages, reservation)
+        self._note(record)
+        self.now = record.end_s
+        return record.reply
+
+    async def together(self, requests: list[tuple[Agent, list[Message]]]) -> list[Reply]:
+        """Make independent calls at the same time, as many as the budget allows, in their order.
+
+        All are reserved before any is started. With enforcement="paper" they are made one after another, as there the
+        cost of one call decides about the next.
+
+        Returns:
+            The replies of the first calls that fitted the budget, at least one.
+
+        Raises:
+            BudgetExhausted: not even the first call fits.
+            CallError: a call failed for good (the others are waited for: they are paid for).
+        """
+        if self._meter.enforcement == "paper":
+            replies: list[Reply] = []
+            try:
+                for agent, messages in requests:
+                    replies.append(await self(agent, messages))
+            except BudgetExhausted:
+                if not replies:
+                    raise
+            return replies
+        pending = []
+        for agent, messages in requests:
+            reservation = self._reserve(agent, messages)
+            if reservation is None:
+                break
+            pending.append((agent, messages, reservation))
+        if not pending:
+            raise BudgetExhausted
+        if len(pending) == 1 or is_instant(self._backend):
+            outcomes = [await self._attempt(*one) for one in pending]
+        else:
+            outcomes = await asyncio.gather(*(self._attempt(*one) for one in pending))
+        records = [outcome for outcome in outcomes if isinstance(outcome, CallRecord)]
+        for record in records:
+            self._note(record)
+        for outcome in outcomes:
+            if isinstance(outcome, CallError):
+                raise outcome
+        self.now = max(record.end_s for record in records)
+        return [record.reply for record in records]
+
+    def _reserve(self, agent: Agent, messages: list[Message]) -> Reservation | None:
+        try:
+            bound = operator.index(self._backend.bound_prompt_tokens(agent.llm, messages))
+        except Exception as error:
+            raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
+        limit = min(agent.llm.max_tokens, self._limits[agent.role])
+        return self._meter.reserve(agent.llm, max(bound, 0), limit, agent.role)
+
+    async def _attempt(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord | CallError:
+        try:
+            return await self._make(agent, messages, reservation)
+        except CallError as error:
+            return error
+
+    async def _make(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord:
+        start = self.now
+        try:
+            reply = await self._backend.complete(agent.llm, messages, max_tokens=reservation.max_tokens,
+                                                 temperature=self._temperature, role=agent.role, task=self._task)
+            text, usage = _text(reply.text), reply.usage
+            latency, finish = reply.latency_s, reply.finish_reason
+        except Exception as error:
+            self._meter.release(reservation)
+            raise CallError(f"{agent.name} ({agent.llm.name}): {_words(error)}") from error
+        reported = _is_count(usage)
+        if not reported:
+            # Unknown is booked as the worst case: a meter that guesses low would let the episode overspend.
+            usage = Usage(reservation.prompt_bound, reservation.max_tokens)
+        if not (isinstance(latency, (int, float)) and 0 <= latency <= MOST_SECONDS):
+            latency = 0.0
+        if text is not reply.text or usage is not reply.usage or latency is not reply.latency_s:
+            reply = Reply(text, usage, latency, finish if isinstance(finish, str) else "stop")
+        cost = self._meter.settle(reservation, usage)
+        return CallRecord(agent.name, agent.role, agent.llm, tuple(messages), reply, reservation.max_tokens, usage,
+                          cost, reservation.amount / ATOMS, start, start + latency, reported)
+
+    def _note(self, record: CallRecord) -> None:
+        self.records.append(record)
+        text = record.reply.text
+        if record.role == "executor" and text and not text.isspace():
+            complete = record.reply.finish_reason != "length"
+            if complete or not self._complete:
+                self.answer, self._complete = text, complete
+
+
+def is_instant(backend: ChatModel) -> bool:
+    """Whether `backend.complete` is marked (`complete.instant = True`) as a coroutine that never waits.
+
+    The mark sits on the method, so that a subclass which overrides it does not inherit it.
+    """
+    return getattr(backend.complete, "instant", False) is True
+
+
+def _text(text: Any) -> str:
+    """The text of a reply; None (a provider that sends no content) is empty; lone surrogates become "?"."""
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise TypeError(f"the reply's text is {type(text).__name__}, expected str")
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def _is_count(usage: Any) -> bool:
+    """Whether these are token counts that can be billed."""
+    try:
+        prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
+    except (AttributeError, TypeError):
+        return False
+    return 0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS
+
+
+def _words(error: Exception) -> str:
+    """Type and text of an exception, on one line of readable length."""
+    text = " ".join(str(error).split())[:300]
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,230 @@
+"""Keeping untrusted Python away from everything else: starts the sandbox's servers and talks to them.
+
+Three ways, of which the first that works here is taken:
+- `bubblewrap`: the program bwrap builds namespaces that hold nothing but the system's and the interpreter's files;
+- `namespaces`: on Linux without bwrap the server builds them itself, as root or where the kernel lets users do it;
+- `limits`: a process with limits and a clean environment only; it sees the user's files and network.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from bamas_lite.sandbox_child import CHUNK, CODES, HEADER, read_exactly, remove_contents, write_all
+
+WAYS = ("bubblewrap", "namespaces", "limits")
+CHILD = Path(__file__).with_name("sandbox_child.py")
+SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin")
+START_SECONDS = 20.0
+GRACE_SECONDS = 3.0
+"""The server keeps the time of its jobs; one that is this much later than it should be is ended."""
+
+_NAMES = {code: name for name, code in CODES.items()}
+_FORKS = hasattr(os, "fork")
+
+
+class IsolationError(RuntimeError):
+    """A sandbox that cannot be started."""
+
+
+def _read_only() -> list[str]:
+    """What the sandbox sees: the system's programs and libraries, and the interpreter's."""
+    prefix = Path(sys.base_prefix)
+    return [*SYSTEM, *([] if any(prefix.is_relative_to(path) for path in SYSTEM) else [str(prefix)])]
+
+
+def _hidden() -> list[str]:
+    """Folders of installed packages in it: this project, with its reference answers, may be in one."""
+    return sorted({path for path in sys.path if path.endswith("-packages") and Path(path).is_dir()
+                   and any(Path(path).is_relative_to(top) for top in _read_only())})
+
+
+def _bubblewrap() -> list[str]:
+    """The command before the interpreter's own. As root there is no user namespace: in one, root stays root."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise IsolationError("bubblewrap (bwrap) is not installed")
+    kinds = ["pid", "net", "ipc", "uts"] if os.geteuid() == 0 else ["all"]
+    command = [program, *(f"--unshare-{kind}" for kind in kinds), "--cap-drop", "ALL", "--as-pid-1"]
+    if os.geteuid() == 0:
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"):  # to become another user, which ends them
+            command += ["--cap-add", capability]
+    for path in map(Path, _read_only()):
+        for parent in list(path.parents)[-2::-1]:
+            command += ["--perms", "0755", "--dir", str(parent)]
+        if path.is_symlink():
+            command += ["--symlink", str(path.readlink()), str(path)]
+        elif path.exists():
+            command += ["--ro-bind", str(path), str(path)]
+    for folder in _hidden():
+        command += ["--tmpfs", folder, "--remount-ro", folder]
+    return [*command, "--dev", "/dev", "--remount-ro", "/dev", "--ro-bind", str(CHILD), "/child.py",
+            "--size", str(32 << 20), "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+class _Server:
+    """A server process (`sandbox_child.py`) and the pipes to it. IsolationError: `way` does not work here."""
+
+    def __init__(self, way: str) -> None:
+        if way != "limits" and sys.platform != "linux":
+            raise IsolationError(f"{way} needs Linux")
+        prefix = _bubblewrap() if way == "bubblewrap" else []
+        self._folder = tempfile.mkdtemp(prefix="bamas-") if way == "limits" else None
+        setup = {"way": way, "folder": self._folder or "/tmp", "read_only": _read_only(),
+                 "hidden": _hidden(), "user": random.SystemRandom().randrange(1 << 28, 1 << 29)}
+        self._process = subprocess.Popen(
+            [*prefix, os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-s", "-S", "-B", "-P", "-X", "utf8",
+             "/child.py" if prefix else str(CHILD), json.dumps(setup)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
+            env={"PYTHONHASHSEED": "0"} | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
+        with self._killed_after(START_SECONDS):
+            kind, text = self._chunk()
+        if kind != "ready":
+            self.close()
+            raise IsolationError(f"{way} does not work here")
+        self.way = way
+        self.protection = way + text.decode()
+        self.usable = True
+
+    def run(self, job: bytes, seconds: float, output_bytes: int) -> tuple[str, bytes]:
+        """Run one job: how it ended ("end", "late", "output", or "lost" with the server), and what it sent."""
+        output = bytearray()
+        with self._killed_after(seconds + (GRACE_SECONDS if _FORKS else 0.0)) as late:
+            with contextlib.suppress(OSError):
+                write_all(self._process.stdin.fileno(), HEADER.pack(len(job), seconds, output_bytes) + job)
+            while (chunk := self._chunk())[0] == "data" and len(output) <= output_bytes:
+                output += chunk[1]
+        kind, last = chunk
+        self.usable = _FORKS and kind not in ("data", "lost") and not last
+        if kind == "data":
+            kind = "output"
+        elif kind == "lost" and late.is_set():
+            kind = "late"
+        elif kind == "lost" and not _FORKS:
+            kind = "end"
+        return kind, bytes(output)
+
+    def _chunk(self) -> tuple[str, bytes]:
+        pipe = self._process.stdout.fileno()
+        head = read_exactly(pipe, CHUNK.size)
+        if len(head) < CHUNK.size:
+            return "lost", b""
+        code, size = CHUNK.unpack(head)
+        return _NAMES[code], read_exactly(pipe, size)
+
+    @contextlib.contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[threading.Event]:
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self._kill()
+
+        timer = threading.Timer(seconds, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield late
+        finally:
+            timer.cancel()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(OSError):
+            if _FORKS:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+    def close(self) -> None:
+        """End the process and remove its folder."""
+        self._kill()
+        self._process.communicate()
+        if self._folder:
+            with contextlib.suppress(OSError):
+                remove_contents(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Give up a server that belongs to the process from which this one was forked."""
+        self._process.returncode = 0
+
+
+class _Pool:
+    """Servers that wait for a job; at most one per processor is at work."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start without servers."""
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(max(2, os.cpu_count() or 1))
+        self._idle: dict[str, list[_Server]] = {way: [] for way in WAYS}
+        self._ways: tuple[str, ...] = WAYS
+
+    def run(self, job: bytes, seconds: float, output_bytes: int, way: str | None) -> tuple[str, bytes, str]:
+        """Run a job in a server that is free, or in a new one."""
+        with self._slots:
+            server, fresh = self._take(way)
+            kind, output = server.run(job, seconds, output_bytes)
+            if kind == "lost" and not output and not fresh:  # it had died while it waited
+                server.close()
+                server = self._start(way)
+                kind, output = server.run(job, seconds, output_bytes)
+            if server.usable:
+                with self._lock:
+                    self._idle[server.way].append(server)
+            else:
+                server.close()
+            return kind, output, server.protection
+
+    def _take(self, way: str | None) -> tuple[_Server, bool]:
+        with self._lock:
+            for candidate in (way,) if way else self._ways:
+                if self._idle[candidate]:
+                    return self._idle[candidate].pop(), False
+        return self._start(way), True
+
+    def _start(self, way: str | None) -> _Server:
+        if way is not None:
+            return _Server(way)
+        for number, candidate in enumerate(self._ways):
+            with contextlib.suppress(IsolationError):
+                server = _Server(candidate)
+                self._ways = self._ways[number:]
+                return server
+        raise IsolationError(f"no sandbox can be started with {sys.executable}")
+
+    def close(self) -> None:
+        """End every server."""
+        with self._lock:
+            for servers in self._idle.values():
+                while servers:
+                    servers.pop().close()
+
+    def forked(self) -> None:
+        """In a forked process: the servers are the parent's."""
+        for servers in self._idle.values():
+            for server in servers:
+                server.forget()
+        self.reset()
+
+
+_pool = _Pool()
+run_job = _pool.run
+close = _pool.close
+atexit.register(_pool.close)
+if _FORKS:
+    os.register_at_fork(after_in_child=_pool.forked)

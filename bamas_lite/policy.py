@@ -1,0 +1,272 @@
+"""The topology policy pi_theta(t | T, B): train it on an offline log, ask it, save it and load it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.encoder import DIMENSION, ENCODER, EncoderError, encode
+from bamas_lite.losses import expectation_loss, importance_loss, published_loss
+from bamas_lite.rewards import CODE_REWARDS, OUR_REWARDS, LogError, LogTable, Rewards, reward
+from bamas_lite.tasks import Task, load_tasks
+
+if TYPE_CHECKING:
+    from bamas_lite.network import Features, Learner, PolicyNetwork
+
+__all__ = [
+    "CODE_REWARDS", "DIMENSION", "ENCODER", "EncoderError", "LogError", "LogTable", "OURS", "OUR_REWARDS",
+    "PAPER_SETTINGS", "PolicyFileError", "PolicyNetwork", "Rewards", "Settings", "TopologyPolicy", "TrainingResult",
+    "encode", "expectation_loss", "importance_loss", "published_loss", "questions_of", "reward", "train_policy",
+]
+
+Objective = Literal["published", "importance", "expectation"]
+
+
+def __getattr__(name: str) -> Any:
+    """`PolicyNetwork` is loaded when it is asked for: it needs torch, this module does not."""
+    if name == "PolicyNetwork":
+        from bamas_lite.network import PolicyNetwork
+        return PolicyNetwork
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class PolicyFileError(ValueError):
+    """A file that is no policy of this kit; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a policy is trained.
+
+    Attributes:
+        rewards: constants of the reward.
+        objective: "published", "importance" or "expectation" (see losses.py).
+        learning_rate: of Adam.
+        epochs: passes over the log.
+        batch: log rows in a batch.
+        beta: weight of the entropy.
+        seed: of the initial weights and the order of the batches.
+        features: "concatenate" (paper) or "add" (code).
+        source: where the settings come from.
+    """
+
+    rewards: Rewards
+    objective: Objective
+    learning_rate: float
+    epochs: int
+    batch: int
+    beta: float = 0.001
+    seed: int = 0
+    features: Features = "concatenate"
+    source: str = "ours"
+
+    def __post_init__(self) -> None:
+        if self.objective not in ("published", "importance", "expectation"):
+            raise ValueError(f"objective = {self.objective!r}: expected 'published', 'importance' or 'expectation'")
+        for name in ("epochs", "batch"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: expected a whole number of at least 1")
+        if not 0 < self.learning_rate < np.inf:
+            raise ValueError(f"learning_rate = {self.learning_rate!r}: expected a number above 0")
+        if not 0 <= self.beta < np.inf:
+            raise ValueError(f"beta = {self.beta!r}: expected a number of at least 0")
+
+
+def _paper(benchmark: str, learning_rate: float, seed: int) -> Settings:
+    return Settings(CODE_REWARDS[benchmark], "published", learning_rate, epochs=10, batch=20_000, seed=seed,
+                    source="paper; reward constants from the code")
+
+
+PAPER_SETTINGS = {"gsm8k": _paper("gsm8k", 3e-4, 42), "math": _paper("math", 1.5e-3, 42),
+                  "mbpp": _paper("mbpp", 1.5e-3, 123)}
+PAPER_SETTINGS |= {"arithmetic": PAPER_SETTINGS["gsm8k"], "mathematics": PAPER_SETTINGS["math"],
+                   "code": PAPER_SETTINGS["mbpp"]}
+"""The paper's settings by benchmark, and by the domain of our own tasks that stands for it."""
+
+OURS = Settings(OUR_REWARDS, "expectation", learning_rate=1e-3, epochs=40, batch=2_000)
+"""Settings under which training converges, in seconds."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained policy and, epoch by epoch on all data, its loss, mean reward (sampled, greedy) and entropy (nats)."""
+
+    policy: TopologyPolicy
+    history: pd.DataFrame
+
+
+def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterable[Task] | None = None,
+                 learner: str | Learner = "reinforce", **changes: Any) -> TrainingResult:
+    """Train a topology policy on an offline log (BAMAS, policy training).
+
+    Args:
+        log: one row an episode, as from `generate_trajectories`. Rows with status `error` are never trained on.
+        settings: OURS, one of PAPER_SETTINGS, or your own.
+        tasks: the tasks of the log, for their questions; None looks them up in the committed task sets.
+        learner: "reinforce" (the paper's), "supervised" (regression of rewards), or a function of (network, examples,
+            settings, generator) which trains the network and returns its history.
+        changes: any field of Settings to change, such as `objective="published"` or `seed=3`.
+
+    Raises:
+        LogError: the log cannot be used (see `LogTable.from_log`; "expectation" needs a full factorial).
+        ValueError: an unknown learner or setting.
+    """
+    import torch
+
+    from bamas_lite.network import LEARNERS, Examples, PolicyNetwork
+    unknown = [name for name in changes if name not in Settings.__dataclass_fields__]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no setting; known are {', '.join(Settings.__dataclass_fields__)}")
+    settings = replace(settings, **changes)
+    if isinstance(learner, str) and learner not in LEARNERS:
+        raise ValueError(f"learner = {learner!r}: expected {', '.join(LEARNERS)} or a function")
+    learn = LEARNERS[learner] if isinstance(learner, str) else learner
+    table = LogTable.from_log(log, settings.rewards,
+                              complete=settings.objective == "expectation" and learner != "supervised")
+    budget_scale = float(table.budget.max())
+    examples = Examples.from_table(table, encode(questions_of(table.task_id, tasks)), budget_scale)
+    generator = torch.Generator().manual_seed(settings.seed)
+    network = PolicyNetwork(settings.features, generator)
+    history = learn(network, examples, settings, generator)
+    about = {"backend": table.backend, "settings": asdict(settings),
+             "learner": learner if isinstance(learner, str) else getattr(learner, "__name__", "own"),
+             "n_tasks": len(np.unique(table.task_id)), "n_rows": int(table.count.sum()), "excluded": table.excluded,
+             "budgets": [float(b) for b in np.unique(table.budget)]}
+    return TrainingResult(TopologyPolicy(network, budget_scale, about), pd.DataFrame(history))
+
+
+def questions_of(task_ids: Sequence[str], tasks: Iterable[Task] | None = None) -> list[str]:
+    """The question of each task id; without `tasks`, from the committed set that the id names ("set/split/number").
+
+    Raises:
+        LogError: a task id that is not among the tasks, or names no committed set.
+    """
+    if tasks is not None:
+        question = {task.task_id: task.question for task in tasks}
+    else:
+        question = {}
+        for name in dict.fromkeys(str(task_id).split("/")[0] for task_id in task_ids):
+            try:
+                question |= {task.task_id: task.question for task in load_tasks(name)}
+            except (ValueError, OSError) as error:
+                raise LogError(f"log: task_id begins with {name!r}, which is no committed task set; "
+                               f"pass tasks= ({error})") from None
+    missing = next((task_id for task_id in task_ids if task_id not in question), None)
+    if missing is not None:
+        raise LogError(f"log: task_id = {str(missing)!r} is not among the tasks; pass tasks= with all tasks of the log")
+    return [question[task_id] for task_id in task_ids]
+
+
+class TopologyPolicy:
+    """A policy to ask: which topology for this question under this budget?
+
+    Attributes:
+        network: the PolicyNetwork.
+        budget_scale: the largest training budget, u$; budgets are divided by it (as in the code; the paper is silent).
+        about: how it was trained: settings, learner, backend of the log, budgets, numbers of tasks and rows.
+    """
+
+    _FORMAT, _VERSION = "bamas_lite topology policy", 1
+
+    def __init__(self, network: PolicyNetwork, budget_scale: float, about: Mapping[str, Any] | None = None) -> None:
+        network.float().double()  # files hold float32: a policy is the same before and after saving
+        self.network = network
+        self.budget_scale = budget_scale
+        self.about = dict(about or {})
+
+    def probabilities(self, questions: str | Sequence[str], budgets: float | Sequence[float], *,
+                      allowed: Sequence[str] = TOPOLOGIES) -> np.ndarray:
+        """pi_theta(t | T, B), columns in the order of TOPOLOGIES.
+
+        Args:
+            questions: one question or n of them.
+            budgets: u$: one for all, or one for each question.
+            allowed: the topologies that may be chosen; the others get probability 0.
+
+        Returns:
+            float64 (4,) for one question and one budget, else (n, 4).
+        """
+        import torch
+        texts = [questions] if isinstance(questions, str) else list(questions)
+        budget = np.asarray(budgets, float)
+        if not (np.isfinite(budget) & (budget > 0)).all():
+            raise ValueError(f"budgets = {budgets!r}: expected more than 0 u$")
+        if budget.ndim > 1 or (budget.ndim == 1 and not isinstance(questions, str) and len(budget) != len(texts)):
+            raise ValueError(f"budgets: {budget.size} for {len(texts)} questions; expected one, or as many")
+        single = isinstance(questions, str) and budget.ndim == 0
+        texts = texts * budget.size if isinstance(questions, str) else texts
+        with torch.no_grad():
+            logits = self.network(torch.tensor(encode(texts), dtype=torch.float64),
+                                  torch.tensor(np.broadcast_to(budget / self.budget_scale, len(texts)).copy()))
+            logits += torch.tensor(np.where(_mask(allowed), 0.0, -np.inf))
+            pi = logits.softmax(-1).numpy()
+        return pi[0] if single else pi
+
+    def select(self, question: str, budget: float, mode: Literal["greedy", "sample"] = "greedy", *,
+               rng: np.random.Generator | None = None, allowed: Sequence[str] = TOPOLOGIES) -> str:
+        """Choose a topology: the most probable one, or one drawn with `rng` (mode "sample")."""
+        pi = self.probabilities(question, budget, allowed=allowed)
+        if mode == "greedy":
+            return TOPOLOGIES[int(pi.argmax())]
+        if mode != "sample":
+            raise ValueError(f"mode = {mode!r}: expected 'greedy' or 'sample'")
+        if rng is None:
+            raise ValueError("rng = None: mode 'sample' needs a generator, such as numpy.random.default_rng(0)")
+        return TOPOLOGIES[int(rng.choice(len(TOPOLOGIES), p=pi))]
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy: a .npz of float32 arrays and a JSON header; no pickle."""
+        header = {"format": self._FORMAT, "version": self._VERSION, "topologies": TOPOLOGIES, "encoder": ENCODER,
+                  "features": self.network.features, "budget_scale": self.budget_scale, "about": self.about}
+        arrays = {name: tensor.numpy().astype(np.float32) for name, tensor in self.network.state_dict().items()}
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            np.savez(file, header=np.array(json.dumps(header)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> TopologyPolicy:
+        """Read a policy that `save` wrote.
+
+        Raises:
+            PolicyFileError: no such file, or not a policy that this version can use.
+        """
+        import torch
+
+        from bamas_lite.network import PolicyNetwork
+        path = Path(path)
+        if not path.is_file():
+            raise PolicyFileError(f"no policy file {path}")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                arrays = {name: file[name] for name in file.files if name != "header"}
+        except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            raise PolicyFileError(f"{path}: not a policy file: {error}") from None
+        expected = {"format": cls._FORMAT, "version": cls._VERSION, "topologies": list(TOPOLOGIES), "encoder": ENCODER}
+        for field, value in expected.items():
+            found = header.get(field) if isinstance(header, dict) else None
+            if found != value:
+                raise PolicyFileError(f"{path}: {field} = {found!r}: expected {value!r}")
+        try:
+            network = PolicyNetwork(header["features"])
+            network.load_state_dict({name: torch.tensor(a, dtype=torch.float64) for name, a in arrays.items()})
+            return cls(network, float(header["budget_scale"]), header["about"])
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise PolicyFileError(f"{path}: not a whole policy: {' '.join(str(error).split())}") from None
+
+
+def _mask(allowed: Sequence[str]) -> np.ndarray:
+    """Boolean (4,) of the allowed topologies."""
+    unknown = [name for name in allowed if name not in TOPOLOGIES]
+    if unknown or not allowed or isinstance(allowed, str):
+        raise ValueError(f"allowed = {allowed!r}: expected at least one of {', '.join(TOPOLOGIES)}")
+    return np.array([name in allowed for name in TOPOLOGIES])

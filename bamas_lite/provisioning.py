@@ -1,0 +1,223 @@
+"""Stage 1 of BAMAS: which LLMs to hire, and how many of each, under a hard budget.
+
+The integer program with tiered recursive weights is the paper's. Weights grow so fast that a solver which computes in
+floats can return a wrong team and call it optimal; so every answer of a solver is compared with an exact search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from numbers import Integral
+from typing import Any, Literal
+
+from bamas_lite.audit import audit_rows, money
+from bamas_lite.ilp import SolverError, choose_solver, solve
+from bamas_lite.pool import LLM, Pool, call_cost, exact, rank
+from bamas_lite.search import Hires, Problem, best_score, lexicographic, one_more
+from bamas_lite.weights import (
+    CRITICS,
+    ROLE_LIMITS,
+    STRONG_CRITICS,
+    TOKEN_LIMITS,
+    RoleLimits,
+    estimate_t_out,
+    positive,
+    recursive_weights,
+)
+
+__all__ = ["ROLE_LIMITS", "TOKEN_LIMITS", "InfeasibleBudgetError", "RoleLimits", "Slot", "SolverError", "Team",
+           "budget_frontier", "estimate_t_out", "provision", "recursive_weights"]
+
+Method = Literal["auto", "ilp", "lexicographic"]
+ROLES = ("planner", "executor", "critic")
+
+
+class InfeasibleBudgetError(ValueError):
+    """No team fits the budget. `least_budget` (u$) is the least one with which the same call succeeds."""
+
+    def __init__(self, message: str, least_budget: float) -> None:
+        super().__init__(message)
+        self.least_budget = least_budget
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.least_budget)
+
+
+def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, method: Method = "auto",
+              objective: str | Mapping[str, Any] | Callable[[LLM], Any] = "lexicographic",
+              roles: Mapping[str, tuple[int, float]] | None = None, min_agents: int | None = None, max_copies: int = 5,
+              solver: Any = None, cost_model: Callable[[LLM, Any, Any], Any] = call_cost) -> Team:
+    """The best team that the budget pays for (BAMAS, budget-constrained LLM provisioning).
+
+    Args:
+        pool: the LLMs to choose from.
+        budget: B in u$ for one task.
+        t_in: planned prompt tokens of a call.
+        t_out: planned completion tokens of a call; None: each LLM's max_tokens.
+        method: "ilp": the paper's integer program, checked exactly; "lexicographic": the exact search alone, without a
+            solver; "auto": the integer program, replaced by the exact search where its answer fails the check or floats
+            cannot hold its weights.
+        objective: "lexicographic" (paper): the vector of agents per tier, strongest first, is the largest affordable
+            one; "score_sum": the largest sum of the LLMs' ratings; or scores as {name: score} or a function of the LLM.
+        roles: limits per role such as ROLE_LIMITS["feedback"] (as in the public code); None: roles are cast later.
+        min_agents: the fewest agents; None: 2, or 1 with roles.
+        max_copies: the most copies of one LLM; with roles, of one tier in one role.
+        solver: PuLP solver object or name; None: HiGHS, else CBC.
+        cost_model: (llm, t_in, t_out) -> planned cost of one call in u$, above 0.
+
+    Returns:
+        The team; among equal ones the cheapest, then by name.
+
+    Raises:
+        InfeasibleBudgetError: no team fits; `least_budget` says which budget would do.
+        SolverError: method="ilp" and the solver failed or its team is not the best one.
+        ValueError: an argument that makes no sense; the message names it.
+    """
+    request = _request(pool, budget, t_in, t_out, objective, roles, min_agents, max_copies, cost_model)
+    if method not in ("auto", "ilp", "lexicographic"):
+        raise ValueError(f"method = {method!r}: expected 'auto', 'ilp' or 'lexicographic'")
+    p, best = request.problem, _best(request)
+    if method == "lexicographic":
+        used, note = "lexicographic", f"exact search, {_how(request)}; no solver was used"
+    else:
+        solver = choose_solver(solver) if method == "ilp" or solver is not None else None
+        used, note = "ilp", ""
+        try:
+            name = _verified(request, best, solver)
+            note = f"integer program by {name}; its answer was verified exactly ({_how(request)})"
+        except SolverError as error:
+            if method == "ilp":
+                raise
+            used, note = "lexicographic", f"exact search, {_how(request)}; it replaces the integer program: {error}"
+    cost = sum((p.costs[m.name] * sum(split) for m, split in best), Fraction(0))
+    return Team(_slots(p, best), pool, float(p.budget), cost, used, note, request, best)
+
+
+def budget_frontier(pool: Pool, budgets: Iterable[Any], **options: Any) -> list[Team | None]:
+    """The staircase of teams: the team of each budget, in the order given; None where the budget is infeasible.
+
+    Args:
+        options: as for `provision`.
+    """
+    teams: list[Team | None] = []
+    for budget in budgets:
+        try:
+            teams.append(provision(pool, budget, **options))
+        except InfeasibleBudgetError:
+            teams.append(None)
+    return teams
+
+
+def _best(r: _Request) -> Hires:
+    """The exact answer."""
+    p = r.problem
+    if p.least_cost > p.budget:
+        least = _round_up(p.least_cost)
+        raise InfeasibleBudgetError(
+            f"budget = {money(p.budget)} u$: the cheapest team that meets the rules costs {money(p.least_cost)} u$; "
+            f"provision succeeds from least_budget = {least!r}", least)
+    return lexicographic(p) if r.scores is None else best_score(p, r.scores)[1]
+
+
+def _how(r: _Request) -> str:
+    return "tier by tier in whole numbers" if r.scores is None else "dynamic program over exact scores"
+
+
+def _verified(r: _Request, best: Hires, solver: Any) -> str:
+    """Solve the integer program and compare its answer with the exact one; returns the solver's name.
+
+    Raises:
+        SolverError: the answer breaks a rule, or is not as good.
+    """
+    p = r.problem
+    scale = math.lcm(*(Fraction(v).denominator for v in r.values.values()))
+    found, name = solve(p, {llm: int(v * scale) for llm, v in r.values.items()}, solver)
+    hires = tuple((m, tuple(found[m.name, role] for role in p.names)) for tier in p.tiers for m in tier)
+    cost = sum(p.costs[m.name] * sum(split) for m, split in hires)
+    if cost > p.budget:
+        raise SolverError(f"{name} called {_label(p, hires)} optimal, but it costs {money(cost)} u$")
+    totals = tuple(map(sum, zip(*(split for _, split in hires), strict=True)))
+    if not p.is_team(totals):
+        raise SolverError(f"{name} called {_label(p, hires)} optimal, but it breaks a limit on agents")
+    if r.scores is None and _tier_counts(p, hires) != _tier_counts(p, best):
+        raise SolverError(f"{name} called {_label(p, hires)} optimal (agents per tier {_tier_counts(p, hires)}); the "
+                          f"best team is {_label(p, best)} {_tier_counts(p, best)}")
+    if r.scores is not None:
+        score, most = (sum(r.scores[m.name] * sum(split) for m, split in team) for team in (hires, best))
+        if score != most:
+            raise SolverError(f"{name} called {_label(p, hires)} optimal (score {float(score):.10g}); the best team is "
+                              f"{_label(p, best)} ({float(most):.10g})")
+    return name
+
+
+def _request(pool: Pool, budget: Any, t_in: Any, t_out: Any, objective: Any, roles: Any, min_agents: Any,
+             max_copies: Any, cost_model: Callable[[LLM, Any, Any], Any]) -> _Request:
+    """Check the arguments of `provision`."""
+    if not isinstance(pool, Pool):
+        raise ValueError(f"pool = {pool!r}: expected a Pool; load_pool(name or path) makes one")
+    b = exact(budget, "budget")
+    if b < 0:
+        raise ValueError(f"budget = {budget!r}: expected at least 0 u$")
+    for what, tokens in (("t_in", t_in), ("t_out", t_out)):
+        if (tokens is not None or what == "t_in") and exact(tokens, what) < 0:
+            raise ValueError(f"{what} = {tokens!r}: expected at least 0 tokens")
+    limits = None if roles is None else _checked_roles(roles)
+    min_agents = (1 if roles is not None else 2) if min_agents is None else min_agents
+    for what, number in (("min_agents", min_agents), ("max_copies", max_copies)):
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{what} = {number!r}: expected a whole number of at least 1")
+    if not callable(cost_model):
+        raise ValueError(f"cost_model = {cost_model!r}: expected a function (llm, t_in, t_out) -> u$")
+    out = {m.name: m.max_tokens if t_out is None else t_out for m in pool.llms}
+    costs = {m.name: positive(cost_model(m, t_in, out[m.name]), f"LLM {m.name!r}: planned cost") for m in pool.llms}
+    couplings = tuple(getattr(roles, "couplings", ()))
+    p = Problem(pool.tiers, costs, b, int(min_agents), int(max_copies), limits, couplings)
+    if p.least_cost is None:
+        where = f"roles = {dict(limits)!r}" if limits else f"{len(pool)} LLM{'s' * (len(pool) > 1)} in the pool"
+        raise ValueError(f"min_agents = {min_agents!r}: no team can have so many agents with "
+                         f"max_copies = {max_copies!r} and {where}")
+    return _Request(p, _scores(pool, objective), t_in, out)
+
+
+def _checked_roles(roles: Any) -> dict[str, tuple[int, float]]:
+    """Role limits as (low, high), high possibly infinite."""
+    if not isinstance(roles, Mapping) or not roles:
+        raise ValueError(f"roles = {roles!r}: expected role -> (fewest, most), such as ROLE_LIMITS['feedback']")
+    limits = {}
+    for role, pair in roles.items():
+        if role not in ROLES:
+            raise ValueError(f"roles: unknown role {role!r}; known are {', '.join(ROLES)}")
+        low, high = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
+        high = math.inf if pair is not None and high is None and low is not None else high
+        whole = [isinstance(n, Integral) and not isinstance(n, bool) for n in (low, high)]
+        if not whole[0] or not (whole[1] or high == math.inf) or not 0 <= low <= high:
+            raise ValueError(f"roles[{role!r}] = {pair!r}: expected whole numbers (fewest, most), 0 <= fewest <= most")
+        limits[role] = (int(low), high)
+    for coupling in getattr(roles, "couplings", ()):
+        if coupling not in (CRITICS, STRONG_CRITICS):
+            raise ValueError(f"roles: unknown coupling {coupling!r}; known are {CRITICS!r}, {STRONG_CRITICS!r}")
+    return limits
+
+
+def _scores(pool: Pool, objective: Any) -> dict[str, Fraction] | None:
+    """Score per LLM name; None for the lexicographic objective."""
+    if isinstance(objective, str):
+        if objective == "lexicographic":
+            return None
+        if objective != "score_sum":
+            raise ValueError(f"objective = {objective!r}: expected 'lexicographic', 'score_sum', scores per LLM name "
+                             "or a function of the LLM")
+        objective = {m.name: m.rating for m in pool.llms}
+        missing = [name for name, rating in objective.items() if rating is None]
+        if missing:
+            raise ValueError(f"objective = 'score_sum': LLM {missing[0]!r} has no rating; give scores per LLM name")
+    elif callable(objective):
+        objective = {m.name: objective(m) for m in pool.llms}
+    elif not isinstance(objective, Mapping) or set(objective) != {m.name for m in pool.llms}:
+        names = ", ".join(m.name for m in pool.llms)
+        raise ValueError(f"objective = {objective!r}: expected one score for each of {names}")
+    return {m.name: exact(objective[m.name], f"LLM {m.name!r}: score") for m in pool.llms}

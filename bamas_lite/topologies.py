@@ -1,0 +1,228 @@
+"""The four topologies: who is asked in which order, and whose answer counts.
+
+A topology is a coroutine `(task, agents, call, ...) -> (answer, stop_reason)`. It makes its calls with
+`await call(agent, messages)`; `call.answer` is the last complete executor answer so far. When the budget does not
+allow a call, `call` raises BudgetExhausted and `run_task` answers with `call.answer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+from bamas_lite.casting import TOPOLOGIES, Agent, Casting, CastingError, cast_roles
+from bamas_lite.episode import BudgetExhausted, Caller, CallRecord, Episode, is_instant
+from bamas_lite.grading import grade, vote_key
+from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Enforcement, Reply
+from bamas_lite.prompts import (
+    PlanError,
+    accepts,
+    approach_of,
+    critic_messages,
+    executor_messages,
+    parse_plan,
+    planner_messages,
+)
+from bamas_lite.provisioning import TOKEN_LIMITS
+from bamas_lite.tasks import DOMAINS, Task
+
+__all__ = ["TOPOLOGIES", "Agent", "BudgetExhausted", "CallRecord", "Caller", "CastingError", "Episode", "cast_roles",
+           "feedback", "infeasible_episode", "linear", "planner_driven", "run_task", "run_task_sync", "star", "vote"]
+
+Outcome = tuple[str | None, str]
+"""The answer to grade (None: there is none) and the reason to stop: "finished", "budget" or "rounds"."""
+
+
+async def linear(task: Task, agents: list[Agent], call: Caller) -> Outcome:
+    """One after the other; each agent sees the answer before its own and improves on it (BAMAS, Linear)."""
+    for agent in agents:
+        await call(agent, executor_messages(task, earlier=call.answer))
+    return call.answer, "finished"
+
+
+async def star(task: Task, agents: list[Agent], call: Caller) -> Outcome:
+    """All at once, unseen by each other, each with an approach of its own; the majority wins (BAMAS, Star)."""
+    requests = [(agent, executor_messages(task, approach=approach_of(task.domain, i)))
+                for i, agent in enumerate(agents)]
+    replies = await call.together(requests)
+    return vote(task, agents, replies), "finished" if len(replies) == len(agents) else "budget"
+
+
+async def feedback(task: Task, agents: list[Agent], call: Caller, rounds: int = 3) -> Outcome:
+    """Answer, criticise, revise, until the critic accepts; round r is executor r mod n's (BAMAS, Feedback).
+
+    The answer of the last round is not criticised: nobody could act on what the critic says.
+    """
+    critics, executors = _playing("critic", agents), _playing("executor", agents)
+    critique = None
+    for r in range(rounds):
+        await call(executors[r % len(executors)], executor_messages(task, earlier=call.answer, critique=critique))
+        if r < rounds - 1 and call.answer is not None:
+            verdict = await call(critics[r % len(critics)], critic_messages(task, call.answer))
+            if accepts(verdict.text):
+                return call.answer, "finished"
+            critique = verdict.text
+    return call.answer, "rounds"
+
+
+async def planner_driven(task: Task, agents: list[Agent], call: Caller, replans: int = 2) -> Outcome:
+    """A planner splits the work into steps for the executors; a critic may send it back (BAMAS, Planner-Driven).
+
+    A plan that cannot be used costs one of the `replans`, as a rejected answer does. When they are used up and the
+    last plan was no good either, the strongest executor is asked directly.
+    """
+    planner, executors = _playing("planner", agents)[0], _playing("executor", agents)
+    critics, names = _playing("critic", agents), [agent.name for agent in executors]
+    results = critique = problem = None
+    for attempt in range(replans + 1):
+        reply = await call(planner, planner_messages(task, names, results=results, critique=problem or critique))
+        try:
+            plan, problem = parse_plan(reply.text, names), None
+        except PlanError as error:
+            problem = f"The plan cannot be used: {error}"
+            continue
+        done = []
+        for step in plan:
+            executor = executors[names.index(step.agent)]
+            await call(executor, executor_messages(task, earlier=call.answer, instruction=step.instruction))
+            done.append(f"{step.agent}: {call.answer or 'no answer'}")
+        if not critics:
+            return call.answer, "finished"
+        if attempt == replans:
+            return call.answer, "rounds"
+        verdict = await call(critics[attempt % len(critics)], critic_messages(task, call.answer or "(no answer)"))
+        if accepts(verdict.text):
+            return call.answer, "finished"
+        results, critique = "\n".join(done), verdict.text
+    await call(executors[0], executor_messages(task, earlier=call.answer, critique=critique))
+    return call.answer, "rounds"
+
+
+def vote(task: Task, agents: list[Agent], replies: list[Reply]) -> str | None:
+    """The text that wins: most votes, then more of the stronger tier, then the earliest slot.
+
+    Replies agree when `grading.vote_key` says so. A reply that was cut off votes only if all were; one without a
+    readable answer never does.
+    """
+    given = [(agent, reply) for agent, reply in zip(agents, replies, strict=False) if reply.text.strip()]
+    given = [pair for pair in given if pair[1].finish_reason != "length"] or given
+    if len(given) < 2:
+        return given[0][1].text if given else None
+    ballots: dict[Any, tuple[list[int], str]] = {}
+    for agent, reply in given:
+        key = vote_key(task, reply.text)
+        if key is not None:
+            ballots.setdefault(key, ([], reply.text))[0].append(agent.llm.tier)
+    # Insertion order is slot order and min() keeps the first of equals, so the earliest slot wins the last tie.
+    return min(ballots.values(), key=lambda b: (-len(b[0]), sorted(b[0])), default=(None, given[0][1].text))[1]
+
+
+def _playing(role: str, agents: list[Agent]) -> list[Agent]:
+    return [agent for agent in agents if agent.role == role]
+
+
+async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, *,
+                   enforcement: Enforcement = "reserve", temperature: float = 0.0, casting: Casting = "paper",
+                   rounds: int = 3, replans: int = 2, token_limits: dict[str, dict[str, int]] = TOKEN_LIMITS,
+                   minimum_tokens: dict[str, int] | None = None) -> Episode:
+    """Run one team on one task under a budget.
+
+    Args:
+        task: the task; its reference is read by grading (and the simulator) only.
+        team: what `provision` returned.
+        topology: one of TOPOLOGIES.
+        backend: answers the calls.
+        budget: u$ for the whole episode.
+        enforcement: "reserve" never passes the budget; "paper" stops after it was passed.
+        temperature: of every call.
+        casting: "paper" or "code", see `cast_roles`.
+        rounds: the most answers that Feedback writes.
+        replans: the most new plans in Planner-Driven, after a bad plan or a rejected answer.
+        token_limits: domain -> role -> most completion tokens of a call (the LLM's own max_tokens bounds it too).
+        minimum_tokens: role -> fewest completion tokens worth paying for (see BudgetMeter).
+
+    Returns:
+        The episode. A team that cannot play the topology gives status "infeasible", a call that failed for good
+        "error"; both carry their reason and are not graded.
+
+    Raises:
+        ValueError: an argument is wrong; the message names it, its value and what would be valid.
+    """
+    limits = _checked_limits(task, token_limits, temperature, rounds, replans)
+    meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens)
+    try:
+        agents = cast_roles(team, topology, casting)
+    except CastingError as error:
+        return infeasible_episode(task, topology, budget, str(error), team=team, backend=backend.name,
+                                  enforcement=enforcement)
+    call = Caller(task, backend, meter, limits, temperature)
+    status, reason, correct, answer, text = "ok", "", None, None, None
+    try:
+        if topology == "linear":
+            text, stop = await linear(task, agents, call)
+        elif topology == "star":
+            text, stop = await star(task, agents, call)
+        elif topology == "feedback":
+            text, stop = await feedback(task, agents, call, rounds)
+        else:
+            text, stop = await planner_driven(task, agents, call, replans)
+    except BudgetExhausted:
+        text, stop = call.answer, "budget"
+    except CallError as error:
+        status, reason, stop = "error", str(error), "error"
+    if status == "ok":
+        if text is None:
+            correct, reason = False, "no answer"
+        else:
+            verdict = grade(task, text)
+            correct, answer, reason = verdict.correct, verdict.answer, verdict.reason
+    records = tuple(call.records)
+    return Episode(
+        task.task_id, task.domain, task.level, topology, team, float(budget), status, reason, correct, answer, text,
+        stop, meter.spent, meter.over_budget, len(records), sum(r.usage.prompt_tokens for r in records),
+        sum(r.usage.completion_tokens for r in records), max((r.end_s for r in records), default=0.0),
+        meter.provider_overrun, enforcement, backend.name, tuple(agents), records)
+
+
+def run_task_sync(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, **options: Any) -> Episode:
+    """`run_task` for scripts: no `await`, and no event loop for a backend that never waits (see `is_instant`).
+
+    Raises:
+        RuntimeError: called where an event loop runs already (a notebook), with a backend that waits.
+    """
+    if is_instant(backend):
+        episode = run_task(task, team, topology, backend, budget, **options)
+        try:
+            episode.send(None)
+        except StopIteration as done:
+            return done.value
+        episode.close()
+        raise RuntimeError(f"backend {backend.name!r}: complete is marked instant, but it waits")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run_task(task, team, topology, backend, budget, **options))
+    raise RuntimeError("an event loop runs already: use `await run_task(...)` here")
+
+
+def infeasible_episode(task: Task, topology: str, budget: Any, reason: str, *, team: Any = "", backend: str = "",
+                       enforcement: Enforcement = "reserve") -> Episode:
+    """The episode of a (task, budget, topology) without a team: a full-factorial log has a row for it too."""
+    return Episode(task.task_id, task.domain, task.level, topology, team, float(budget), "infeasible", reason, None,
+                   None, None, "budget", 0.0, False, 0, 0, 0, 0.0, 0, enforcement, backend)
+
+
+def _checked_limits(task: Task, token_limits: dict[str, dict[str, int]], temperature: float, rounds: int,
+                    replans: int) -> dict[str, int]:
+    """The token limits of the task's domain, after a check of the plain arguments."""
+    if task.domain not in DOMAINS:
+        raise ValueError(f"task {task.task_id!r}: domain = {task.domain!r}: expected one of {', '.join(DOMAINS)}")
+    if task.domain not in token_limits:
+        raise ValueError(f"token_limits: has no domain {task.domain!r}; it has {', '.join(map(str, token_limits))}")
+    if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
+        raise ValueError(f"temperature = {temperature!r}: expected a number of at least 0")
+    for name, value, least in (("rounds", rounds, 1), ("replans", replans, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} = {value!r}: expected a whole number of at least {least}")
+    return token_limits[task.domain]
