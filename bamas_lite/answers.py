@@ -37,6 +37,7 @@ _NOT_AFTER = re.compile(r"\s?[-/:][0-9]|,[0-9]|\.[0-9]|\s(?:-|to)\s[0-9$]|(?:st|
 _ANSWER_LINE = re.compile(r"^[ \t>*_]{0,8}####(?!#)[ \t]*([^\n]*)$", re.MULTILINE)
 _ANSWER_IS = re.compile(r"answer\b[ \t*_]{0,4}(?:is|are|:|=)([^\n]{1,300})", re.IGNORECASE)
 _BOX = re.compile(r"\\f?boxed\s{0,3}(\{|[0-9A-Za-z])")
+_PROGRAM = re.compile(r"\s*(?:@\w|#|(?:async )?def \w+\(|class \w+[(:]|import \w|from [\w.]+ import |\w+ = )")
 _FENCE = re.compile(r"^[ \t]{0,3}```[ \t]*([A-Za-z0-9_+-]*)[^\n`]*$", re.MULTILINE)
 
 
@@ -140,7 +141,7 @@ def find_latex(reply: str) -> str | None:
 
 
 def find_program(reply: str) -> str | None:
-    """The program of a reply: its last complete ```python block, else its last block, else the bare text if it parses.
+    """The program of a reply: its last complete ```python block, else its last block, else the bare text if it begins as one.
 
     A block that max_tokens cut off is no answer, not even if its first half happens to parse.
     """
@@ -157,12 +158,5 @@ def find_program(reply: str) -> str | None:
         return None
     python = [body for language, body in blocks if language in ("python", "py", "python3")]
     plain = [body for language, body in blocks if not language]
-    program = (python or plain or ([text] if not blocks and _parses(text) else [""]))[-1]
+    program = (python or plain or ([text] if not blocks and _PROGRAM.match(text) else [""]))[-1]
     return program if program.strip() else None
-
-
-def _parses(text: str) -> bool:
-    try:
-        return bool(compile(text, "<reply>", "exec", dont_inherit=True, flags=0x400).body)  # 0x400: ast.PyCF_ONLY_AST
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return False

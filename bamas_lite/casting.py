@@ -33,7 +33,7 @@ def cast_roles(team: Any, topology: str, casting: Casting = "paper") -> list[Age
     """Give every slot of `team` (strongest first) its role; a team provisioned with roles keeps them.
 
     Linear, Star: all execute. Feedback: slot 1 is the only critic, the rest execute. Planner-Driven: slot 1 plans; with
-    three or more slots slot 2 criticises; the rest execute. The paper's rule ("the highest-weight LLMs") leaves some
+    three or more slots slot 2 criticizes; the rest execute. The paper's rule ("the highest-weight LLMs") leaves some
     teams without an executor; this one completes it.
 
     `casting="code"` follows the public code: Linear and Star run three agents at the most, Linear keeps the strongest

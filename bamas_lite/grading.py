@@ -1,29 +1,24 @@
 """Grading: is a reply right?
 
 Numbers are compared exactly, LaTeX by math-verify in a process of its own, programs by what they return in the sandbox.
+No reply, however odd, raises: it is right or wrong.
 """
 
 from __future__ import annotations
 
-import atexit
-import json
-import re
-import subprocess
-import sys
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from queue import Empty, Queue
 
 from bamas_lite.answers import find_latex, find_number, find_program, read_number
+from bamas_lite.latex import same_latex
 from bamas_lite.sandbox import run_python
 from bamas_lite.tasks import DOMAINS, Task
 
-LATEX_SECONDS = 5.0
-"""Time for one comparison of LaTeX answers."""
-LATEX_LENGTH = 1_000
-"""A longer answer is compared as text only."""
+REMEMBERED = 1 << 14
+"""Verdicts that a process keeps; the oldest are dropped, so that memory stays flat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +31,7 @@ class Grade:
 
 
 def extract_answer(domain: str, reply_text: str) -> str | None:
-    """The answer in a reply, in one form per value: a number ("18", "3/4"), LaTeX, or a program; None if there is none.
+    """The answer in a reply: a number in lowest terms ("18", "3/4"), LaTeX, or a program; None if there is none.
 
     Raises:
         ValueError: an unknown domain.
@@ -52,19 +47,31 @@ def extract_answer(domain: str, reply_text: str) -> str | None:
 
 
 def grade(task: Task, reply_text: str) -> Grade:
-    """Grade a reply. The same answer to the same task is verified once in a process."""
+    """Grade a reply. The same answer to the same task is verified once in a process.
+
+    Raises:
+        ValueError: the task itself is broken: an unknown domain, a reference that is no number, a test that is no Python.
+    """
     answer = extract_answer(task.domain, reply_text)
     if answer is None:
         return Grade(False, None, "no answer found")
     return _verify(task, answer)
 
 
-@lru_cache(maxsize=1 << 16)
+def grade_many(pairs: Iterable[tuple[Task, str]], workers: int = 2) -> list[Grade]:
+    """Grade (task, reply text) pairs with so many threads; LaTeX and programs run in processes beside them."""
+    with ThreadPoolExecutor(workers) as threads:
+        return list(threads.map(lambda pair: grade(*pair), pairs))
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _verify(task: Task, answer: str) -> Grade:
     if task.domain == "arithmetic":
         reference = read_number(task.reference)
-        correct = reference is not None and str(reference) == answer
-        return Grade(correct, answer, "" if correct else f"not {task.reference}")
+        if reference is None:
+            raise ValueError(f"{task.task_id}: reference = {task.reference!r}: expected a number")
+        correct = str(reference) == answer
+        return Grade(correct, answer, "" if correct else f"the answer is {reference}")
     if task.domain == "mathematics":
         correct = same_latex(task.reference, answer)
         return Grade(correct, answer, "" if correct else f"not equal to {task.reference}")
@@ -75,80 +82,31 @@ def _verify(task: Task, answer: str) -> Grade:
 def vote_key(task: Task, reply_text: str) -> Hashable | None:
     """What Star counts as one vote: the number, the class of equal LaTeX, a program's outputs on inputs of the question.
 
-    Hidden tests and the reference take no part. None (no vote) if there is no answer, or the program does not run.
+    Hidden tests and the reference take no part. None is no vote: there is no answer, or a program that fails on every
+    input. The key of a class of LaTeX answers is the member that came first in this process: keys are for comparing.
     """
     answer = extract_answer(task.domain, reply_text)
-    if answer is None:
-        return None
-    if task.domain == "arithmetic":
+    if answer is None or task.domain == "arithmetic":
         return answer
-    return _latex_class(answer) if task.domain == "mathematics" else _outputs(task, answer)
+    return _latex_class(task.task_id, answer) if task.domain == "mathematics" else _outputs(task, answer)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=REMEMBERED)
 def _outputs(task: Task, program: str) -> tuple[str, ...] | None:
     outcome = run_python(program, setup=task.setup, inputs=task.vote_inputs, entry_point=task.entry_point)
-    return outcome.outputs if outcome.loaded else None
+    works = any(not output.startswith("raises") for output in outcome.outputs)
+    return outcome.outputs if works and len(outcome.outputs) == len(task.vote_inputs) else None
 
 
-@lru_cache(maxsize=1 << 16)
-def _latex_class(answer: str) -> str:
-    number = read_number(answer) if re.fullmatch(r"[-0-9.,/ ]+", answer) else None
-    return _squeeze(answer) if number is None else str(number)
+_classes: dict[str, list[str]] = {}
+_classes_lock = threading.Lock()
 
 
-def _squeeze(latex: str) -> str:
-    """LaTeX without what does not change its meaning."""
-    latex = re.sub(r"\\left(?![a-z])|\\right(?![a-z])|\\[,;:!]|\s", "", latex)
-    return re.sub(r"\\[dt]frac", r"\\frac", latex).strip("$.")
-
-
-def same_latex(reference: str, answer: str) -> bool:
-    """Whether two LaTeX answers are equal. What cannot be decided in LATEX_SECONDS is not equal."""
-    if _squeeze(reference) == _squeeze(answer):
-        return True
-    if len(answer) > LATEX_LENGTH or len(reference) > LATEX_LENGTH:
-        return False
-    return _latex_pool.ask([reference, answer])
-
-
-class _LatexPool:
-    """Workers that compare LaTeX; one for each thread that asks at the same time."""
-
-    def __init__(self) -> None:
-        self._idle: Queue[subprocess.Popen[str]] = Queue()
-
-    def ask(self, request: list[str]) -> bool:
-        """Ask a worker, and end it if it is late."""
-        try:
-            worker = self._idle.get_nowait()
-        except Empty:
-            worker = subprocess.Popen([sys.executable, "-m", "bamas_lite.latex_worker"], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
-            worker.stdout.readline()
-        timer = threading.Timer(LATEX_SECONDS, worker.kill)
-        timer.start()
-        try:
-            worker.stdin.write(json.dumps(request) + "\n")
-            worker.stdin.flush()
-            line = worker.stdout.readline()
-        except OSError:
-            line = ""
-        timer.cancel()
-        if not line:
-            worker.kill()
-            worker.communicate()
-            return False
-        self._idle.put(worker)
-        return bool(json.loads(line))
-
-    def close(self) -> None:
-        """End the workers."""
-        while not self._idle.empty():
-            worker = self._idle.get_nowait()
-            worker.kill()
-            worker.communicate()
-
-
-_latex_pool = _LatexPool()
-atexit.register(_latex_pool.close)
+@lru_cache(maxsize=REMEMBERED)
+def _latex_class(task_id: str, answer: str) -> str:
+    with _classes_lock:
+        known = _classes.setdefault(task_id, [])
+        found = next((member for member in known if same_latex(member, answer)), None)
+        if found is None:
+            known.append(answer)
+        return found or answer

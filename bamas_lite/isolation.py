@@ -22,10 +22,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from bamas_lite.sandbox_child import CHUNK, CODES, HEADER, read_exactly, remove_contents, write_all
+from bamas_lite.jail.server import CHUNK, CODES, HEADER, read_exactly, write_all
+from bamas_lite.jail.system import remove_contents
 
 WAYS = ("bubblewrap", "namespaces", "limits")
-CHILD = Path(__file__).with_name("sandbox_child.py")
+JAIL = Path(__file__).with_name("jail")
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin")
 START_SECONDS = 20.0
 GRACE_SECONDS = 3.0
@@ -70,12 +71,12 @@ def _bubblewrap() -> list[str]:
             command += ["--ro-bind", str(path), str(path)]
     for folder in _hidden():
         command += ["--tmpfs", folder, "--remount-ro", folder]
-    return [*command, "--dev", "/dev", "--remount-ro", "/dev", "--ro-bind", str(CHILD), "/child.py",
+    return [*command, "--dev", "/dev", "--remount-ro", "/dev", "--ro-bind", str(JAIL), "/jail",
             "--size", str(32 << 20), "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
 class _Server:
-    """A server process (`sandbox_child.py`) and the pipes to it. IsolationError: `way` does not work here."""
+    """A server process (`jail.server`) and the pipes to it. IsolationError: `way` does not work here."""
 
     def __init__(self, way: str) -> None:
         if way != "limits" and sys.platform != "linux":
@@ -85,10 +86,11 @@ class _Server:
         setup = {"way": way, "folder": self._folder or "/tmp", "read_only": _read_only(),
                  "hidden": _hidden(), "user": random.SystemRandom().randrange(1 << 28, 1 << 29)}
         self._process = subprocess.Popen(
-            [*prefix, os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-s", "-S", "-B", "-P", "-X", "utf8",
-             "/child.py" if prefix else str(CHILD), json.dumps(setup)],
+            [*prefix, os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-s", "-S", "-B", "-P",
+             "-X", "utf8", "-m", "jail.server", json.dumps(setup)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
-            env={"PYTHONHASHSEED": "0"} | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
+            env={"PYTHONHASHSEED": "0", "PYTHONPATH": "/" if prefix else str(JAIL.parent)}
+            | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
         with self._killed_after(START_SECONDS):
             kind, text = self._chunk()
         if kind != "ready":

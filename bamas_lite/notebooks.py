@@ -41,6 +41,9 @@ README_FIGURE = "figures/quickstart.png"
 REPRODUCIBLE = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Environment of the kernels, so that output is the same from run to run."""
 
+QUIET = ["--log-level=ERROR"]
+"""Arguments of the kernels: one that is reached over this machine's own loopback need not warn about encryption."""
+
 
 def find_notebooks(names: list[str], *, solutions: bool = False) -> list[Path]:
     """The numbered notebooks whose names start with one of `names` (all, if none is given), in order.
@@ -78,7 +81,7 @@ def run_notebook(path: Path, parameters: dict[str, Any]) -> Path:
     target = EXECUTED / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
     papermill.execute_notebook(path, target, {name: parameters[name] for name in sorted(chosen)}, cwd=path.parent,
-                               kernel_name="python3", progress_bar=False, log_output=False)
+                               kernel_name="python3", extra_arguments=QUIET, progress_bar=False, log_output=False)
     return target
 
 
@@ -107,7 +110,7 @@ def refresh_notebook(path: Path) -> Any:
         RuntimeError: a cell wrote to stderr; the file is left as it was.
     """
     notebook = nbformat.read(path, 4)
-    NotebookClient(notebook, kernel_name="python3", record_timing=False, coalesce_streams=True,
+    NotebookClient(notebook, kernel_name="python3", extra_arguments=QUIET, record_timing=False, coalesce_streams=True,
                    resources={"metadata": {"path": str(path.parent)}}).execute()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02d}"

@@ -1,6 +1,6 @@
 """Pictures of one episode: who wrote to whom, what each call cost, when each call ran.
 
-All take an `Episode` and return matplotlib Axes. Colours stand for tiers (Okabe-Ito, told apart by colour-blind eyes).
+All take an `Episode` and return matplotlib Axes. Colors stand for tiers (Okabe-Ito, told apart by color-blind eyes).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from matplotlib.patches import Patch
 from bamas_lite.episode import CallRecord, Episode
 from bamas_lite.prompts import tag
 
-TIER_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+TIER_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SHAPES = {"planner": "D", "critic": "s", "executor": "o"}
 ACCENT, FAINT = "#222222", "#999999"
 Point = tuple[float, float]
 _ROWS = ("feedback", "planner_driven")
 
 
-def tier_colour(tier: int | None) -> str:
-    """The colour of a tier in all figures of episodes; 1 is the strongest."""
-    return TIER_COLOURS[((tier or 1) - 1) % len(TIER_COLOURS)]
+def tier_color(tier: int | None) -> str:
+    """The color of a tier in all figures of episodes; 1 is the strongest."""
+    return TIER_COLORS[((tier or 1) - 1) % len(TIER_COLORS)]
 
 
 def sources(episode: Episode) -> list[list[tuple[str, str]]]:
@@ -51,7 +51,7 @@ def sources(episode: Episode) -> list[list[tuple[str, str]]]:
 
 
 def message_graph(episode: Episode, ax: Axes | None = None) -> Axes:
-    """Who wrote to whom: agents coloured by tier, one arrow a message, numbered by the call that it is for.
+    """Who wrote to whom: agents colored by tier, one arrow a message, numbered by the call that it is for.
 
     A dotted arrow leads to the answer that was graded. An empty shape is an agent whose turn never came.
     """
@@ -70,9 +70,9 @@ def message_graph(episode: Episode, ax: Axes | None = None) -> Axes:
         _arrow(ax, places[a], places[b], ", ".join(numbers), bend, final=b == "answer")
     called = {call.agent for call in episode.calls}
     for agent in episode.agents:
-        colour, idle = tier_colour(agent.llm.tier), agent.name not in called
-        ax.scatter(*places[agent.name], s=420, marker=SHAPES[agent.role], color="white" if idle else colour,
-                   edgecolor=colour, linewidth=1.5, zorder=3)
+        color, idle = tier_color(agent.llm.tier), agent.name not in called
+        ax.scatter(*places[agent.name], s=420, marker=SHAPES[agent.role], color="white" if idle else color,
+                   edgecolor=color, linewidth=1.5, zorder=3)
         above = agent.role != "executor"
         ax.annotate(f"{agent.name}\n{agent.llm.name}", places[agent.name], (0, 15 if above else -13),
                     textcoords="offset points", ha="center", va="bottom" if above else "top", fontsize=8, zorder=5,
@@ -101,7 +101,7 @@ def cost_waterfall(episode: Episode, ax: Axes | None = None) -> Axes:
         if call.reserved:
             ax.barh(k, call.reserved, left=held_until, height=0.8, color="#DDDDDD", edgecolor=FAINT, linewidth=0.5)
             held_until += call.reserved
-        ax.barh(k, call.cost, left=spent, height=0.45, color=tier_colour(call.llm.tier), edgecolor="white")
+        ax.barh(k, call.cost, left=spent, height=0.45, color=tier_color(call.llm.tier), edgecolor="white")
         spent += call.cost
     ax.axvline(episode.budget, color=ACCENT, linestyle="--", linewidth=1.2)
     ax.set(yticks=range(episode.n_calls), yticklabels=_labels(episode.calls), xlabel="cost (u$)", ylim=(
@@ -116,7 +116,7 @@ def time_chart(episode: Episode, ax: Axes | None = None) -> Axes:
     """When each call ran, in virtual seconds since the episode began."""
     ax = ax or plt.subplots(figsize=(7, 0.9 + 0.45 * max(episode.n_calls, 1)))[1]
     for k, call in enumerate(episode.calls):
-        ax.barh(k, call.end_s - call.start_s, left=call.start_s, height=0.55, color=tier_colour(call.llm.tier))
+        ax.barh(k, call.end_s - call.start_s, left=call.start_s, height=0.55, color=tier_color(call.llm.tier))
     ax.set(yticks=range(episode.n_calls), yticklabels=_labels(episode.calls), xlabel="time (s)", xlim=(0, None),
            ylim=(max(episode.n_calls, 1) - 0.4, -0.6), title=f"{_name(episode)}: {episode.latency_s:.1f} s")
     _legend(ax, episode)
@@ -133,7 +133,7 @@ def _labels(calls: tuple[CallRecord, ...]) -> list[str]:
 
 def _legend(ax: Axes, episode: Episode, *more: Any) -> None:
     llms = {agent.llm.name: agent.llm for agent in episode.agents}.values()
-    ax.legend(handles=[*(Patch(color=tier_colour(m.tier), label=m.name) for m in llms), *more], fontsize=8,
+    ax.legend(handles=[*(Patch(color=tier_color(m.tier), label=m.name) for m in llms), *more], fontsize=8,
               loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 
@@ -157,8 +157,8 @@ def _places(episode: Episode) -> dict[str, Point]:
     if episode.topology == "linear":
         return {"task": (0.0, 0.0), **row, "answer": (1.2 * (n + 1), 0.0)}
     above = of_role["planner"] + of_role["critic"]
-    centre = 0.6 * (n + 1)
-    tops = {name: (centre + 1.6 * (i - (len(above) - 1) / 2), 1.4) for i, name in enumerate(above)}
+    center = 0.6 * (n + 1)
+    tops = {name: (center + 1.6 * (i - (len(above) - 1) / 2), 1.4) for i, name in enumerate(above)}
     left, right = min(1.2, *(x for x, _ in tops.values()), 1.2), max(1.2 * n, *(x for x, _ in tops.values()), 1.2)
     return {"task": (left - 1.2, 0.5 if of_role["planner"] else 0.0), **row, **tops, "answer": (right + 1.0, -0.9)}
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from bamas_lite.casting import TOPOLOGIES
 
-TOPOLOGY_COLOURS = {"linear": "#0072B2", "star": "#E69F00", "feedback": "#009E73", "planner_driven": "#CC79A7"}
-"""Okabe-Ito: told apart by colour-blind eyes; hatches tell them apart in grey."""
+TOPOLOGY_COLORS = {"linear": "#0072B2", "star": "#E69F00", "feedback": "#009E73", "planner_driven": "#CC79A7"}
+"""Okabe-Ito: told apart by color-blind eyes; hatches tell them apart in grey."""
 TOPOLOGY_HATCHES = {"linear": "", "star": "//", "feedback": "..", "planner_driven": "xx"}
 LINE_STYLES = ("-", "--", ":", "-.")
 
@@ -26,8 +26,8 @@ def plot_training(histories: Mapping[str, pd.DataFrame], column: str = "reward",
                   ax: Axes | None = None) -> Axes:
     """A column of training histories over the epochs, one line a training run."""
     ax = ax or plt.subplots(figsize=(6, 3.2))[1]
-    for (name, history), colour, style in zip(histories.items(), TOPOLOGY_COLOURS.values(), LINE_STYLES, strict=False):
-        ax.plot(history.epoch, history[column], style, color=colour, label=name)
+    for (name, history), color, style in zip(histories.items(), TOPOLOGY_COLORS.values(), LINE_STYLES, strict=False):
+        ax.plot(history.epoch, history[column], style, color=color, label=name)
     ax.set(xlabel="epoch", ylabel=ylabel)
     ax.legend(frameon=False)
     return ax
@@ -70,11 +70,11 @@ def plot_values(values: pd.DataFrame, metrics: Sequence[str] = ("correct", "cost
         scale = 100 if metric == "correct" else 1
         low, mid, high = (scale * values[column].to_numpy() for column in (f"{metric}_low", metric, f"{metric}_high"))
         own = values.choice.str.startswith("policy").to_numpy()
-        for mine, colour, marker in ((True, "#D55E00", "D"), (False, "#333333", "o")):
+        for mine, color, marker in ((True, "#D55E00", "D"), (False, "#333333", "o")):
             if (own == mine).any():
                 k = own == mine
-                ax.hlines(y[k], low[k], high[k], color=colour, lw=1.6)
-                ax.plot(mid[k], y[k], marker, color=colour, ms=5)
+                ax.hlines(y[k], low[k], high[k], color=color, lw=1.6)
+                ax.plot(mid[k], y[k], marker, color=color, ms=5)
         if (low < 0).any():
             ax.axvline(0, color="#999999", lw=1, zorder=0)
         ax.set_xlabel(names[metric])
@@ -89,7 +89,7 @@ def plot_shares(values: pd.DataFrame, along: str, *, xlabel: str, ax: Axes | Non
     x, bottom = np.arange(len(values)), np.zeros(len(values))
     for topology in TOPOLOGIES:
         share = 100 * values[f"share_{topology}"].to_numpy()
-        ax.bar(x, share, bottom=bottom, width=0.7, color=TOPOLOGY_COLOURS[topology], hatch=TOPOLOGY_HATCHES[topology],
+        ax.bar(x, share, bottom=bottom, width=0.7, color=TOPOLOGY_COLORS[topology], hatch=TOPOLOGY_HATCHES[topology],
                edgecolor="white", label=label(topology))
         bottom += share
     ax.set_xticks(x, [f"{v:g}" if isinstance(v, (int, float)) else str(v) for v in values[along]])

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from bamas_lite.paths import DATA
 
 ATOMS = 10**18
 """Parts of one micro-dollar in which calls are metered: whole numbers are exact and much faster than Fractions."""
+
+MOST_PRICE = 1_000_000
+"""u$ per token; whatever costs more was typed in another unit."""
 
 
 class PoolError(ValueError):
@@ -58,16 +62,16 @@ class LLM(BaseModel):
     Latency fields are seconds and tokens per second; endpoint fields are used by live backends only.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
     name: str = Field(min_length=1)
     price_in: float
     price_out: float
     max_tokens: int = Field(ge=1, strict=True)
     tier: int | None = Field(default=None, ge=1, strict=True)
-    rating: float | None = Field(default=None, allow_inf_nan=False)
-    first_token_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    tokens_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rating: float | None = Field(default=None, strict=True, allow_inf_nan=False)
+    first_token_s: float | None = Field(default=None, strict=True, ge=0, allow_inf_nan=False)
+    tokens_per_s: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False)
     model: str | None = None
     base_url: str | None = None
     api_key_env: str | None = None
@@ -76,20 +80,23 @@ class LLM(BaseModel):
     @field_validator("price_in", "price_out", mode="before")
     @classmethod
     def _price_is_exact(cls, value: Any) -> float:
-        price = exact(value, "price")
-        if price < 0:
-            raise ValueError("a price is at least 0 u$ per token")
-        if (price * ATOMS).denominator != 1:
-            raise ValueError("a price has at most 18 decimals")
+        try:
+            price = exact(value)
+        except ValueError:
+            raise ValueError("expected a finite number of u$ per token, such as 0.27") from None
+        if not 0 <= price <= MOST_PRICE:
+            raise ValueError(f"expected 0 to {MOST_PRICE:,} u$ per token (= USD per million tokens)")
+        if (price * ATOMS).denominator != 1 or exact(float(price)) != price:
+            raise ValueError("expected at most 18 decimals and 15 digits in all")
         return float(price)
 
     @model_validator(mode="after")
     def _costs_something_and_has_a_rank(self) -> LLM:
         if self.price_in == self.price_out == 0:
-            raise ValueError("price_in and price_out are both 0: without a price the number of copies has no bound; "
+            raise ValueError("price_in = price_out = 0: without a price the number of copies has no bound; "
                              "give a small pseudo-price")
         if self.tier is None and self.rating is None:
-            raise ValueError("tier or rating is needed to rank it")
+            raise ValueError("tier and rating are missing: one of them must rank the LLM")
         return self
 
     @cached_property
@@ -115,7 +122,7 @@ def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
 class Pool(BaseModel):
     """The LLMs to choose from. Without tiers, LLMs are ranked by rating: equal ratings share a tier."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
     name: str = Field(min_length=1)
     llms: tuple[LLM, ...] = Field(min_length=1)
@@ -141,9 +148,9 @@ class Pool(BaseModel):
         names = [m.name for m in self.llms]
         for m in self.llms:
             if names.count(m.name) > 1:
-                raise ValueError(f"LLM {m.name!r}: name = {m.name!r}: is used {names.count(m.name)} times")
+                raise ValueError(f"LLM {m.name!r}: name = {m.name!r}: used {names.count(m.name)} times; names differ")
             if m.tier is None:
-                raise ValueError(f"LLM {m.name!r}: tier = None: some LLMs of this pool state a tier, so all must")
+                raise ValueError(f"LLM {m.name!r}: tier is missing: give every LLM a tier, or none (then ratings rank)")
         tiers = {m.tier for m in self.llms}
         for tier in range(1, max(tiers)):
             if tier not in tiers:
@@ -169,8 +176,10 @@ class Pool(BaseModel):
 
     def with_max_tokens(self, max_tokens: int) -> Pool:
         """The same pool where every LLM may write `max_tokens` tokens a call."""
+        if not isinstance(max_tokens, Integral) or isinstance(max_tokens, bool) or max_tokens < 1:
+            raise ValueError(f"max_tokens = {max_tokens!r}: expected a whole number of at least 1")
         data = self.model_dump()
-        return Pool(**{**data, "llms": [{**m, "max_tokens": max_tokens} for m in data["llms"]]})
+        return Pool(**{**data, "llms": [{**m, "max_tokens": int(max_tokens)} for m in data["llms"]]})
 
 
 def rank(llm: LLM) -> tuple[int, float, str]:
@@ -192,44 +201,62 @@ def load_pool(name_or_path: str | Path) -> Pool:
         raise PoolError(f"no pool file {name_or_path}; give a path ending in .yaml or one of: {known}")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise PoolError(f"{path}: {line}{error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise PoolError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise PoolError(f"{path}: expected a mapping with name and llms, found {type(data).__name__}")
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise PoolError(f"{path}: expected a mapping with name and llms, found {data!r:.80}")
     data = {"name": path.stem, **data}
     try:
         return Pool(**data)
     except ValidationError as error:
-        raise PoolError("\n".join(f"{path}: {_problem(e, data)}" for e in error.errors())) from None
-    except TypeError as error:
-        raise PoolError(f"{path}: {error}") from None
+        # pydantic also calls the list too short when an entry of it is wrong
+        problems = [e for e in error.errors() if e["type"] != "too_short" or not data["llms"]]
+        raise PoolError("\n".join(f"{path}: {_problem(e, data)}" for e in problems)) from None
+
+
+_EXPECTED = {"too_short": "expected a list of at least one LLM", "tuple_type": "expected a list of LLMs",
+             "string_type": "expected text; put it in quotes", "string_too_short": "expected text",
+             "int_type": "expected a whole number", "float_type": "expected a number",
+             "finite_number": "expected a finite number", "greater_than_equal": "expected at least {ge:g}",
+             "greater_than": "expected more than {gt:g}"}
 
 
 def _problem(error: dict[str, Any], data: dict[str, Any]) -> str:
     """One problem in plain words: which LLM, which field, which value, what is valid."""
-    place, words, value = error["loc"], error["msg"].removeprefix("Value error, "), error["input"]
-    who = ""
+    place, value, who = error["loc"], error["input"], ""
     if len(place) > 1 and place[0] == "llms":
         entry = data["llms"][place[1]]
-        who = f"LLM {entry.get('name', f'number {place[1] + 1}')!r}: " if isinstance(entry, dict) else ""
+        who = f"LLM number {place[1] + 1}: "
+        if not isinstance(entry, dict):
+            return f"{who}{value!r:.80}: expected a mapping with name, tier or rating, price_in, price_out, max_tokens"
+        who = f"LLM {entry['name']!r}: " if "name" in entry else who
         place = place[2:]
     field = ".".join(map(str, place))
     if error["type"] == "missing":
-        return f"{who}{field}: is missing"
+        return f"{who}{field} is missing"
     if error["type"] == "extra_forbidden":
         known = ", ".join(LLM.model_fields if who else Pool.model_fields)
         return f"{who}{field} = {value!r}: unknown key; known are {known}"
-    if not field:
-        return who + words
-    return f"{who}{field} = {value!r}: {words}" if "=" not in words else f"{who}{field} = {value!r}: not a valid number"
+    words = _EXPECTED.get(error["type"], error["msg"].removeprefix("Value error, ")).format(**error.get("ctx", {}))
+    return f"{who}{field} = {value!r}: {words}" if field else who + words
 
 
 class _StrictLoader(yaml.SafeLoader):
     """YAML where the same key twice is an error: the plain loader keeps the last one silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
+        seen: dict[Hashable, str] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
+                continue
+            value = value_node.value if isinstance(value_node, yaml.ScalarNode) else "..."
+            if key_node.value in seen:
+                who = f"LLM {seen['name']!r}: " if "name" in seen and "llms" not in seen else ""
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{who}{key_node.value} = {seen[key_node.value]}, then {value}: the key is given twice",
+                    key_node.start_mark)
+            seen[key_node.value] = value
         return super().construct_mapping(node, deep)

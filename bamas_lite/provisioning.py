@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from numbers import Integral
 from typing import Any, Literal
 
-from bamas_lite.audit import audit_rows, money
 from bamas_lite.ilp import SolverError, choose_solver, solve
-from bamas_lite.pool import LLM, Pool, call_cost, exact, rank
-from bamas_lite.search import Hires, Problem, best_score, lexicographic, one_more
+from bamas_lite.pool import LLM, Pool, call_cost, exact
+from bamas_lite.search import Hires, Problem
+from bamas_lite.team import Request, Slot, Team, money, round_up
 from bamas_lite.weights import (
-    CRITICS,
+    COUPLINGS,
     ROLE_LIMITS,
-    STRONG_CRITICS,
     TOKEN_LIMITS,
     RoleLimits,
     estimate_t_out,
@@ -77,24 +74,28 @@ def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, me
         SolverError: method="ilp" and the solver failed or its team is not the best one.
         ValueError: an argument that makes no sense; the message names it.
     """
-    request = _request(pool, budget, t_in, t_out, objective, roles, min_agents, max_copies, cost_model)
     if method not in ("auto", "ilp", "lexicographic"):
         raise ValueError(f"method = {method!r}: expected 'auto', 'ilp' or 'lexicographic'")
-    p, best = request.problem, _best(request)
-    if method == "lexicographic":
-        used, note = "lexicographic", f"exact search, {_how(request)}; no solver was used"
-    else:
-        solver = choose_solver(solver) if method == "ilp" or solver is not None else None
-        used, note = "ilp", ""
+    request = _request(pool, budget, t_in, t_out, objective, roles, min_agents, max_copies, cost_model)
+    p = request.problem
+    if p.least_cost > p.budget:
+        least = round_up(p.least_cost)
+        raise InfeasibleBudgetError(
+            f"budget = {money(p.budget)} u$: the cheapest team within the limits costs {money(p.least_cost)} u$; "
+            f"provision succeeds from least_budget = {least!r} u$ on", least)
+    best = request.best()
+    how = "tier by tier in whole numbers" if request.scores is None else "dynamic program over exact scores"
+    used, note = "lexicographic", f"exact search ({how}); no solver was used"
+    if method != "lexicographic":
+        solver = choose_solver(solver) if solver is not None else None
         try:
-            name = _verified(request, best, solver)
-            note = f"integer program by {name}; its answer was verified exactly ({_how(request)})"
+            name = _solved(request, best, solver)
+            used, note = "ilp", f"integer program by {name}; its answer was verified by exact search ({how})"
         except SolverError as error:
             if method == "ilp":
                 raise
-            used, note = "lexicographic", f"exact search, {_how(request)}; it replaces the integer program: {error}"
-    cost = sum((p.costs[m.name] * sum(split) for m, split in best), Fraction(0))
-    return Team(_slots(p, best), pool, float(p.budget), cost, used, note, request, best)
+            note = f"exact search ({how}); it replaces the integer program: {error}"
+    return Team(request.slots(best), pool, float(p.budget), request.cost(best), used, note, request, best)
 
 
 def budget_frontier(pool: Pool, budgets: Iterable[Any], **options: Any) -> list[Team | None]:
@@ -112,50 +113,29 @@ def budget_frontier(pool: Pool, budgets: Iterable[Any], **options: Any) -> list[
     return teams
 
 
-def _best(r: _Request) -> Hires:
-    """The exact answer."""
-    p = r.problem
-    if p.least_cost > p.budget:
-        least = _round_up(p.least_cost)
-        raise InfeasibleBudgetError(
-            f"budget = {money(p.budget)} u$: the cheapest team that meets the rules costs {money(p.least_cost)} u$; "
-            f"provision succeeds from least_budget = {least!r}", least)
-    return lexicographic(p) if r.scores is None else best_score(p, r.scores)[1]
-
-
-def _how(r: _Request) -> str:
-    return "tier by tier in whole numbers" if r.scores is None else "dynamic program over exact scores"
-
-
-def _verified(r: _Request, best: Hires, solver: Any) -> str:
+def _solved(r: Request, best: Hires, solver: Any) -> str:
     """Solve the integer program and compare its answer with the exact one; returns the solver's name.
 
     Raises:
-        SolverError: the answer breaks a rule, or is not as good.
+        SolverError: there is no answer, it breaks a rule, or it is not as good.
     """
     p = r.problem
     scale = math.lcm(*(Fraction(v).denominator for v in r.values.values()))
     found, name = solve(p, {llm: int(v * scale) for llm, v in r.values.items()}, solver)
     hires = tuple((m, tuple(found[m.name, role] for role in p.names)) for tier in p.tiers for m in tier)
-    cost = sum(p.costs[m.name] * sum(split) for m, split in hires)
-    if cost > p.budget:
-        raise SolverError(f"{name} called {_label(p, hires)} optimal, but it costs {money(cost)} u$")
-    totals = tuple(map(sum, zip(*(split for _, split in hires), strict=True)))
-    if not p.is_team(totals):
-        raise SolverError(f"{name} called {_label(p, hires)} optimal, but it breaks a limit on agents")
-    if r.scores is None and _tier_counts(p, hires) != _tier_counts(p, best):
-        raise SolverError(f"{name} called {_label(p, hires)} optimal (agents per tier {_tier_counts(p, hires)}); the "
-                          f"best team is {_label(p, best)} {_tier_counts(p, best)}")
-    if r.scores is not None:
-        score, most = (sum(r.scores[m.name] * sum(split) for m, split in team) for team in (hires, best))
-        if score != most:
-            raise SolverError(f"{name} called {_label(p, hires)} optimal (score {float(score):.10g}); the best team is "
-                              f"{_label(p, best)} ({float(most):.10g})")
+    wrong = f"{name} called {r.label(hires)} optimal, but "
+    if r.cost(hires) > p.budget:
+        raise SolverError(f"{wrong}it costs {money(r.cost(hires))} u$")
+    if not p.allows(hires):
+        raise SolverError(f"{wrong}it breaks a limit on agents")
+    if r.score(hires) != r.score(best):
+        raise SolverError(f"{wrong}{r.label(best)} is better (agents per tier {r.tier_counts(best)} "
+                          f"against {r.tier_counts(hires)})")
     return name
 
 
 def _request(pool: Pool, budget: Any, t_in: Any, t_out: Any, objective: Any, roles: Any, min_agents: Any,
-             max_copies: Any, cost_model: Callable[[LLM, Any, Any], Any]) -> _Request:
+             max_copies: Any, cost_model: Callable[[LLM, Any, Any], Any]) -> Request:
     """Check the arguments of `provision`."""
     if not isinstance(pool, Pool):
         raise ValueError(f"pool = {pool!r}: expected a Pool; load_pool(name or path) makes one")
@@ -180,7 +160,7 @@ def _request(pool: Pool, budget: Any, t_in: Any, t_out: Any, objective: Any, rol
         where = f"roles = {dict(limits)!r}" if limits else f"{len(pool)} LLM{'s' * (len(pool) > 1)} in the pool"
         raise ValueError(f"min_agents = {min_agents!r}: no team can have so many agents with "
                          f"max_copies = {max_copies!r} and {where}")
-    return _Request(p, _scores(pool, objective), t_in, out)
+    return Request(p, _scores(pool, objective), t_in, out)
 
 
 def _checked_roles(roles: Any) -> dict[str, tuple[int, float]]:
@@ -198,8 +178,8 @@ def _checked_roles(roles: Any) -> dict[str, tuple[int, float]]:
             raise ValueError(f"roles[{role!r}] = {pair!r}: expected whole numbers (fewest, most), 0 <= fewest <= most")
         limits[role] = (int(low), high)
     for coupling in getattr(roles, "couplings", ()):
-        if coupling not in (CRITICS, STRONG_CRITICS):
-            raise ValueError(f"roles: unknown coupling {coupling!r}; known are {CRITICS!r}, {STRONG_CRITICS!r}")
+        if coupling not in COUPLINGS:
+            raise ValueError(f"roles: unknown coupling {coupling!r}; known are {COUPLINGS}")
     return limits
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-import math
 import secrets
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from bamas_lite.isolation import run_job
-from bamas_lite.sandbox_child import decode
+from bamas_lite.jail.values import decode
 
 COMPARED_HERE = 1 << 16
 """Bytes of results up to which plain comparisons are made here; more are compared in the sandbox, under its limits."""
@@ -33,13 +32,15 @@ class Limits:
 
     Attributes:
         seconds: wall-clock time of a run.
+        cpu_seconds: processor time of a process; on a busy machine it decides, and a verdict does not depend on the load.
         memory_bytes: address space of a process.
         file_bytes: size of a file.
         processes: processes and threads at a time, the first included.
         output_bytes: size of all values that it sends back; what it prints is thrown away.
     """
 
-    seconds: float = 5.0
+    seconds: float = 20.0
+    cpu_seconds: int = 8
     memory_bytes: int = 512 << 20
     file_bytes: int = 8 << 20
     processes: int = 8
@@ -166,6 +167,18 @@ def _text(form: Any) -> str:
     return form[1] if kind == "int" and len(form[1]) > 1000 else repr(decode(form))
 
 
+def _shown(result: list[Any], message: bool = False) -> str:
+    """One result as text; of an exception the type, and its message if asked for."""
+    try:
+        if result[0] == "value":
+            return _text(result[1])
+        if result[0] == "opaque":
+            return f"a value of type {result[1]}"
+        return f"raises {result[1]}" + (f": {result[2]}" if message and result[2] else "")
+    except Exception:  # the program may have sent anything
+        return "something unreadable"
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """What came back from one process: results in the order of the steps, and why there are no more."""
@@ -180,7 +193,7 @@ class _Run:
 def _run(program: str, setup: str, steps: list[tuple[str, str]], limits: Limits, isolation: str | None,
          values: dict[str, Any] | None = None) -> _Run:
     nonce = secrets.token_hex(8)
-    rlimits = [("RLIMIT_AS", limits.memory_bytes), ("RLIMIT_CPU", math.ceil(limits.seconds) + 1), ("RLIMIT_CORE", 0),
+    rlimits = [("RLIMIT_AS", limits.memory_bytes), ("RLIMIT_CPU", limits.cpu_seconds), ("RLIMIT_CORE", 0),
                ("RLIMIT_FSIZE", limits.file_bytes), ("RLIMIT_NOFILE", 64), ("RLIMIT_NPROC", limits.processes)]
     job = {"program": program, "setup": setup, "steps": steps, "values": values or {}, "nonce": nonce, "limits": rlimits}
     end, output, protection = run_job(json.dumps(job).encode(), limits.seconds, limits.output_bytes, isolation)
@@ -193,7 +206,8 @@ def _run(program: str, setup: str, steps: list[tuple[str, str]], limits: Limits,
         if not isinstance(frame, list) or len(frame) < 2 or frame[0] != nonce:
             break
         frames.append(frame[1:])
-    stopped = {"late": f"took more than {limits.seconds:g} s", "output": f"sent more than {limits.output_bytes} bytes"
+    stopped = {"late": f"took more than {limits.seconds:g} s", "busy": f"took more than {limits.cpu_seconds} s of processor time",
+               "output": f"sent more than {limits.output_bytes} bytes"
                }.get(end, "ended before it had answered")
     if frames and frames[0][0] == "load":
         return _Run(False, [], ": ".join(map(str, frames[0][1:])), protection, len(output))
@@ -212,9 +226,11 @@ def _verdicts(tests: Sequence[_Test], run: _Run, trusted_setup: str, limits: Lim
         verdict: str | None = ""
         if None in got:
             verdict = run.stopped
-        elif errors := [result for result in got if result[0] != "value"]:
-            opaque = errors[0][0] == "opaque" and len(test.calls) > 1
-            verdict = None if opaque else ": ".join(map(str, errors[0][1:]))
+        elif errors := [index for index, result in enumerate(got) if result[0] != "value"]:
+            first = got[errors[0]]
+            source = test.calls[errors[0]] if test.check is not None else test.statement
+            opaque = first[0] == "opaque" and len(test.calls) > 1
+            verdict = None if opaque else f"{source[:120]} -> {_shown(first, message=True)}"
         elif test.check is not None:
             try:
                 if test.expected and run.size <= COMPARED_HERE:
@@ -222,7 +238,7 @@ def _verdicts(tests: Sequence[_Test], run: _Run, trusted_setup: str, limits: Lim
                 else:
                     pending.append((number, test.check))
                     values |= {f"V{number}_{i}": result[1] for i, result in enumerate(got)}
-            except (ValueError, TypeError, IndexError, ArithmeticError, RecursionError):
+            except Exception:  # the program may have sent anything
                 verdict = "the program sent something unreadable"
         verdicts.append(verdict)
     if pending:
@@ -264,6 +280,7 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
     steps = [step for test in split for step in ([("eval", call) for call in test.calls] if test.check is not None else
                                                  [("exec", test.statement)])]
     run = _run(program, setup, [*steps, *(("eval", call) for call in inputs)], limits, isolation)
+    outputs = tuple(map(_shown, run.results[len(steps):]))
     if not run.loaded:
         return Outcome(False, False, (), run.stopped, run.protection)
     verdicts = _verdicts(split, run, trusted_setup, limits, isolation)
@@ -275,6 +292,4 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
         steps = [(("truth" if test.check == "V0" else "eval"), call) for test in again for call in test.calls]
         verdicts = _verdicts(again, _run(program, setup, steps, limits, isolation), trusted_setup, limits, isolation)
     reason = next((verdict for verdict in verdicts if verdict), "")
-    outputs = tuple(_text(result[1]) if result[0] == "value" else f"raises {result[1]}"
-                    for result in run.results[len(steps):])
     return Outcome(bool(split) and not reason, True, outputs, reason, run.protection, inside)

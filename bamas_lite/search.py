@@ -156,6 +156,17 @@ class Problem:
                 and all(low <= s <= high for s, (low, high) in zip(state, self.limits, strict=True))
                 and (CRITICS not in self.couplings or by_role.get("critic", 0) <= by_role.get("executor", 0)))
 
+    def allows(self, hires: Hires) -> bool:
+        """Whether a team meets every limit on agents, whatever it costs."""
+        def total(splits: list[Split]) -> Split:
+            return tuple(map(sum, zip(self.start, *splits, strict=True)))
+
+        per_tier = [total([split for m, split in hires if m in tier]) for tier in self.tiers]
+        limited = per_tier if self.roles else [split for _, split in hires]
+        return (self.is_team(total([split for _, split in hires]))
+                and all(k <= self.max_copies for split in limited for k in split)
+                and all(self.tier_allows(t, split) for t, split in enumerate(per_tier)))
+
     @property
     def start(self) -> State:
         """Nobody hired."""

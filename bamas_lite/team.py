@@ -30,6 +30,76 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What was asked of `provision`, checked: the problem, scores (None: lexicographic) and the planned tokens."""
+
+    problem: Problem
+    scores: dict[str, Fraction] | None
+    t_in: Any
+    t_out: dict[str, Any]
+
+    def best(self, budget: Any = None) -> Hires:
+        """The exact answer, at the requested budget or at another one (u$); the budget must be feasible."""
+        p = self.problem if budget is None else replace(self.problem, budget=exact(budget))
+        if self.scores is None:
+            return lexicographic(p)
+        found = best_score(p, self.scores)
+        assert found is not None, "the budget is feasible"
+        return found[1]
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """What one agent of each LLM adds to the objective: W_i, or its score."""
+        if self.scores is not None:
+            return self.scores
+        p = self.problem
+        weights = recursive_weights([[p.costs[m.name] for m in tier] for tier in p.tiers], p.budget)
+        return {m.name: w for tier, w in zip(p.tiers, weights, strict=True) for m in tier}
+
+    def score(self, hires: Hires) -> Fraction | int:
+        """The objective of a team: the sum of `values`."""
+        return sum(self.values[m.name] * sum(split) for m, split in hires)
+
+    def cost(self, hires: Hires) -> Fraction:
+        """The planned cost of a team in u$."""
+        return sum((self.problem.costs[m.name] * sum(split) for m, split in hires), Fraction(0))
+
+    def tier_counts(self, hires: Hires) -> tuple[int, ...]:
+        """Agents per tier, strongest first."""
+        return tuple(sum(sum(split) for m, split in hires if m.tier == t)
+                     for t in range(1, len(self.problem.tiers) + 1))
+
+    def label(self, hires: Hires) -> str:
+        """A team in words."""
+        parts = [f"{n}x {m.name}" + (f" ({role})" if role else "")
+                 for m, split in sorted(hires, key=lambda hire: rank(hire[0]))
+                 for role, n in zip(self.problem.names, split, strict=True) if n]
+        return " + ".join(parts) or "nobody"
+
+    def slots(self, hires: Hires) -> tuple[Slot, ...]:
+        """Agents by tier, rating, name, copy; copies of an LLM are numbered through its roles."""
+        slots: list[Slot] = []
+        for m, split in sorted(hires, key=lambda hire: rank(hire[0])):
+            played = [role or None for role, n in zip(self.problem.names, split, strict=True) for _ in range(n)]
+            slots += [Slot(m, copy, role) for copy, role in enumerate(played, 1)]
+        return tuple(slots)
+
+    def next_budget(self, hires: Hires) -> Fraction | None:
+        """The least budget (u$) that buys a better team than `hires`, the best one of this budget."""
+        p = self.problem
+        if self.scores is None:
+            costs = [c for c in one_more(p, self.tier_counts(hires)) if c is not None]
+            return Fraction(min(costs), p.scale) if costs else None
+        budget, everyone = p.budget, sum(p.costs.values()) * p.max_copies * len(p.names)
+        while budget < everyone:
+            budget = min(2 * budget, everyone)
+            found = best_score(replace(p, budget=budget), self.scores, floor=Fraction(self.score(hires)))
+            if found is not None:
+                return self.cost(found[1])
+        return None
+
+
+@dataclass(frozen=True)
 class Team:
     """A team that fits the budget.
 
@@ -48,8 +118,8 @@ class Team:
     exact_cost: Fraction
     method: str
     note: str = field(compare=False)
-    _request: _Request = field(repr=False, compare=False)
-    _hires: Hires = field(repr=False, compare=False)
+    request: Request = field(repr=False, compare=False)
+    hires: Hires = field(repr=False, compare=False)
 
     @property
     def cost(self) -> float:
@@ -59,120 +129,45 @@ class Team:
     @property
     def tier_counts(self) -> tuple[int, ...]:
         """Agents per tier, strongest first."""
-        return _tier_counts(self._request.problem, self._hires)
+        return self.request.tier_counts(self.hires)
 
     def __str__(self) -> str:
-        """Short label such as "1x DeepSeek-V3 + 1x GPT-4.1 nano"; with roles "... (executor)"."""
-        return _label(self._request.problem, self._hires)
+        """Short label such as "1x DeepSeek-V3 + 1x GPT-4.1 nano"; with roles "1x DeepSeek-V3 (executor) + ..."."""
+        return self.request.label(self.hires)
 
     @cached_property
     def next_budget(self) -> float | None:
-        """The least budget (u$) that buys a better team; None if there is no better team at any budget."""
-        r = self._request
-        if r.scores is None:
-            costs = [c for c in one_more(r.problem, self.tier_counts) if c is not None]
-            return _round_up(Fraction(min(costs), r.problem.scale)) if costs else None
-        return _next_score_budget(r, sum(r.scores[m.name] * sum(split) for m, split in self._hires))
+        """The least budget (u$) that buys a better team; None if no budget does."""
+        budget = self.request.next_budget(self.hires)
+        return None if budget is None else round_up(budget)
 
     def explain(self) -> str:
         """The audit trail: what was bought and why, what was not, and what the next budget step would buy."""
-        r, p = self._request, self._request.problem
+        r, p = self.request, self.request.problem
         what = ("as many agents of tier 1 as the budget allows, then of tier 2, and so on" if r.scores is None
                 else "the largest sum of scores that the budget allows")
-        limits = [f"{name} {low} to {'any number' if high == math.inf else high}" for name, (low, high) in
-                  (p.roles or {}).items()]
+        roles = [f"{role} {low} to {'any number' if high == math.inf else high}"
+                 for role, (low, high) in (p.roles or {}).items()]
         rules = [f"at least {p.min_agents} agent{'s' * (p.min_agents > 1)}",
-                 f"at most {p.max_copies} copies " + ("per role and tier" if p.roles else "of an LLM"),
-                 *limits, *p.couplings]
+                 f"at most {p.max_copies} copies of " + ("a tier in one role" if p.roles else "an LLM"),
+                 *roles, *p.couplings]
+        tokens = sorted(set(r.t_out.values()))
+        out = str(tokens[0]) if len(tokens) == 1 else f"{tokens[0]} to {tokens[-1]} (each LLM's own limit)"
         lines = [f"Team: {self}",
                  f"Budget: {money(p.budget)} u$ a task (= {money(p.budget)} USD per million tasks); planned cost "
                  f"{money(self.exact_cost)} u$; left {money(p.budget - self.exact_cost)} u$",
-                 f"Planned tokens of a call: {r.t_in} in; {_tokens_out(r)} out",
-                 f"Rule: {what}; {', '.join(rules)}", "",
-                 audit_rows(p, self._hires, r.values, lexicographic=r.scores is None), "",
-                 f"Next step: {self._next_step()}",
-                 f"Method: {self.note}"]
+                 f"Planned tokens of a call: {r.t_in} in, {out} out",
+                 f"Rule: {what}", f"Limits: {', '.join(rules)}", "", _table(_audit_rows(r, self.hires)), ""]
         if r.scores is None:
-            lines.insert(6, "(one more: stronger tiers stay as they are, weaker ones shrink to what the rules need)")
-        return "\n".join(lines)
+            lines += ["One more: stronger tiers stay as they are, weaker ones shrink to what the limits need."]
+        return "\n".join([*lines, f"Next step: {self._next_step()}", f"Method: {self.note}"])
 
     def _next_step(self) -> str:
         if self.next_budget is None:
-            return "none, no budget buys a better team under these rules"
-        r = self._request
-        better = _best(r.at(exact(self.next_budget)))
-        more = exact(self.next_budget) - r.problem.budget
-        return (f"at a budget of {money(exact(self.next_budget))} u$ ({money(more)} more) the team becomes "
-                f"{_label(r.problem, better)}")
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A checked call of `provision`: the problem, scores (None: lexicographic) and what `explain` says about them."""
-
-    problem: Problem
-    scores: dict[str, Fraction] | None
-    t_in: Any
-    t_out: dict[str, Any]
-
-    def at(self, budget: Fraction) -> _Request:
-        """The same request with another budget."""
-        return replace(self, problem=replace(self.problem, budget=budget))
-
-    @cached_property
-    def values(self) -> dict[str, Any]:
-        """What one agent of each LLM adds to the objective: W_i, or its score."""
-        if self.scores is not None:
-            return self.scores
-        p = self.problem
-        weights = recursive_weights([[p.costs[m.name] for m in tier] for tier in p.tiers], p.budget)
-        return {m.name: w for tier, w in zip(p.tiers, weights, strict=True) for m in tier}
-
-
-def _next_score_budget(r: _Request, score: Fraction) -> float | None:
-    """The least budget with a score above `score`: search budgets that double until one has such a team."""
-    p = r.problem
-    budget = p.budget
-    everyone = sum(p.costs.values()) * p.max_copies * len(p.names)
-    while budget < everyone:
-        budget = min(2 * budget, everyone)
-        found = best_score(r.at(budget).problem, r.scores, floor=score)
-        if found is not None:
-            return _round_up(sum(p.costs[m.name] * sum(split) for m, split in found[1]))
-    return None
-
-
-def _slots(p: Problem, hires: Hires) -> tuple[Slot, ...]:
-    """Agents by tier, rating, name, copy; copies of an LLM are numbered through its roles."""
-    slots = []
-    for m, split in sorted(hires, key=lambda h: rank(h[0])):
-        played = [role or None for role, n in zip(p.names, split, strict=True) for _ in range(n)]
-        slots += [Slot(m, copy, role) for copy, role in enumerate(played, 1)]
-    return tuple(slots)
-
-
-def _label(p: Problem, hires: Hires) -> str:
-    """A team in words."""
-    parts = [f"{n}x {m.name}" + (f" ({role})" if role else "") for m, split in sorted(hires, key=lambda h: rank(h[0]))
-             for role, n in zip(p.names, split, strict=True) if n]
-    return " + ".join(parts) or "nobody"
-
-
-def _tier_counts(p: Problem, hires: Hires) -> tuple[int, ...]:
-    """Agents per tier, strongest first."""
-    return tuple(sum(sum(split) for m, split in hires if m.tier == t) for t in range(1, len(p.tiers) + 1))
-
-
-def _tokens_out(r: _Request) -> str:
-    """The planned completion tokens in words."""
-    limits = sorted(set(r.t_out.values()))
-    return str(limits[0]) if len(limits) == 1 else f"{limits[0]} to {limits[-1]} (each LLM's own limit)"
-
-
-def _round_up(amount: Fraction) -> float:
-    """The least float whose decimal text is at least `amount`."""
-    number = float(amount)
-    return number if exact(number) >= amount else math.nextafter(number, math.inf)
+            return "none; no budget buys a better team within these limits"
+        r, budget = self.request, exact(self.next_budget)
+        return (f"at a budget of {money(budget)} u$ ({money(budget - r.problem.budget)} more) the team becomes "
+                f"{r.label(r.best(budget))}")
 
 
 def money(amount: Fraction) -> str:
@@ -180,58 +175,61 @@ def money(amount: Fraction) -> str:
     return f"{float(amount):,.10g}"
 
 
-def whole(number: int) -> str:
-    """A weight: all digits while they are readable."""
-    return f"{number:,}" if number < 10**12 else f"{Decimal(number):.3e}"
+def round_up(amount: Fraction) -> float:
+    """The least float whose decimal text is at least `amount`: as a budget it never falls short of a cost."""
+    number = float(amount)
+    return number if exact(number) >= amount else math.nextafter(number, math.inf)
 
 
-def table(rows: list[list[str]], left: tuple[int, ...]) -> str:
-    """Rows of text in columns; columns in `left` are aligned left, the others right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(w) if i in left else cell.rjust(w)
-                               for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows)
-
-
-def audit_rows(p: Problem, hires: Hires, values: dict[str, Any], *, lexicographic: bool) -> str:
+def _audit_rows(r: Request, hires: Hires) -> list[list[str]]:
     """One line per LLM: tier, name, weight (or score), cost of an agent, agents hired, their cost, why not one more."""
-    hired = {m.name: sum(split) for m, split in hires}
-    left = p.budget - sum(p.costs[name] * n for name, n in hired.items())
-    counts = tuple(sum(hired.get(m.name, 0) for m in tier) for tier in p.tiers)
-    needs = one_more(p, counts) if lexicographic else [None] * len(counts)
-    rows = [["tier", "LLM", "weight" if lexicographic else "score", "cost of one", "hired", "cost", "one more"]]
+    p, hired = r.problem, {m.name: sum(split) for m, split in hires}
+    needs = one_more(p, r.tier_counts(hires)) if r.scores is None else [None] * len(p.tiers)
+    left = p.budget - r.cost(hires)
+    rows = [["tier", "LLM", "score" if r.scores else "weight", "cost of one", "hired", "cost", "one more"]]
     for t, tier in enumerate(p.order):
-        upcoming = next((m for m in tier if p.roles or hired.get(m.name, 0) < p.max_copies), None)
+        # who would be hired next: without roles LLMs run out of copies, with roles the cheapest fills the tier
+        coming = next((m for m in tier if p.roles or hired.get(m.name, 0) < p.max_copies), None)
         for m in tier:
-            n = hired.get(m.name, 0)
-            if lexicographic:
-                why = _why_not_tier(p, t, m, upcoming, n, needs[t])
-                value = whole(values[m.name])
+            n, value = hired.get(m.name, 0), r.values[m.name]
+            if not p.roles and n >= p.max_copies:
+                why = f"no: all {n} copies are hired"
+            elif r.scores is None:
+                why = _why_not_tier(p, m, coming, needs[t])
             else:
-                why = _why_not_score(p, m, n, values[m.name], left)
-                value = f"{float(values[m.name]):,.6g}"
-            rows.append([str(t + 1), m.name, value, money(p.costs[m.name]), str(n), money(n * p.costs[m.name]), why])
-    return table(rows, left=(1, 6))
+                why = _why_not_score(p.costs[m.name], value, left)
+            text = _whole(value) if r.scores is None else f"{float(value):,.6g}"
+            rows.append([str(t + 1), m.name, text, money(p.costs[m.name]), str(n), money(n * p.costs[m.name]), why])
+    return rows
 
 
-def _why_not_tier(p: Problem, t: int, m: LLM, upcoming: LLM | None, n: int, need: int | None) -> str:
-    """Why the team has not one more agent of this tier, said beside the LLM that would be next."""
-    if not p.roles and n >= p.max_copies:
-        return f"no: all {n} copies are hired"
-    if m is not upcoming:
-        return f"no: {upcoming.name} comes first, it is " + (
-            "cheaper" if p.costs[upcoming.name] < p.costs[m.name] else "as cheap and first by name")
+def _why_not_tier(p: Problem, m: LLM, coming: LLM | None, need: int | None) -> str:
+    """Why the team has not one more agent of a tier, said beside the LLM that would be hired next."""
+    if coming is not None and m is not coming:
+        cheaper = p.costs[coming.name] < p.costs[m.name]
+        return f"no: {coming.name} comes first, it is " + ("cheaper" if cheaper else "as cheap and first by name")
     if need is None:
-        return "no: the role limits allow no more of this tier" if p.roles else "no: the copies limit allows no more"
+        return f"no: the {'role' if p.roles else 'copies'} limits allow no more of this tier"
     budget = Fraction(need, p.scale)
     return f"needs a budget of {money(budget)}, {money(budget - p.budget)} is missing"
 
 
-def _why_not_score(p: Problem, m: LLM, n: int, score: Fraction, left: Fraction) -> str:
-    """Why one more agent of this LLM was not added to the team as it is."""
-    if not p.roles and n >= p.max_copies:
-        return f"no: all {n} copies are hired"
+def _why_not_score(cost: Fraction, score: Fraction, left: Fraction) -> str:
+    """Why one more agent was not added to the team as it is."""
     if score <= 0:
         return "no: it adds nothing to the score"
-    if p.costs[m.name] > left:
-        return f"costs {money(p.costs[m.name])}, {money(p.costs[m.name] - left)} is missing"
+    if cost > left:
+        return f"costs {money(cost)}, {money(cost - left)} is missing"
     return "no: the role limits allow no more"
+
+
+def _whole(number: int) -> str:
+    """A weight: all digits while they are readable."""
+    return f"{number:,}" if number < 10**12 else f"{Decimal(number):.3e}"
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Rows of text in columns: the LLM and the last column aligned left, the others right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) if i in (1, len(widths) - 1) else cell.rjust(w)
+                               for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows)

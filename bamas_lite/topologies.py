@@ -50,9 +50,9 @@ async def star(task: Task, agents: list[Agent], call: Caller) -> Outcome:
 
 
 async def feedback(task: Task, agents: list[Agent], call: Caller, rounds: int = 3) -> Outcome:
-    """Answer, criticise, revise, until the critic accepts; round r is executor r mod n's (BAMAS, Feedback).
+    """Answer, criticize, revise, until the critic accepts; round r is executor r mod n's (BAMAS, Feedback).
 
-    The answer of the last round is not criticised: nobody could act on what the critic says.
+    The answer of the last round is not criticized: nobody could act on what the critic says.
     """
     critics, executors = _playing("critic", agents), _playing("executor", agents)
     critique = None
@@ -95,7 +95,7 @@ async def planner_driven(task: Task, agents: list[Agent], call: Caller, replans:
         if accepts(verdict.text):
             return call.answer, "finished"
         results, critique = "\n".join(done), verdict.text
-    await call(executors[0], executor_messages(task, earlier=call.answer, critique=critique))
+    await call(executors[0], executor_messages(task, earlier=call.answer, critique=call.answer and critique))
     return call.answer, "rounds"
 
 

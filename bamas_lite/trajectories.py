@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
 from bamas_lite.llm import ChatModel, Enforcement
-from bamas_lite.pool import Pool, exact
-from bamas_lite.provisioning import InfeasibleBudgetError, Team, provision
+from bamas_lite.pool import Pool, exact, load_pool
+from bamas_lite.provisioning import TOKEN_LIMITS, InfeasibleBudgetError, Team, provision
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import TOPOLOGIES, infeasible_episode, run_task
 
@@ -49,6 +49,10 @@ SCHEMA = pa.schema([
 
 `correct` is missing unless the status is ok: what was not run to its end is not graded.
 """
+
+PAPER_BUDGETS = {"arithmetic": (500, 875, 1250, 1625, 2000), "mathematics": (1000, 2000, 3000),
+                 "code": (500, 875, 1250, 1625, 2000)}
+"""u$ for one task: the paper's budgets on GSM8K, MATH and MBPP, used for our own tasks of the same kind."""
 
 _MANIFEST = b"bamas_lite"
 _T = TypeVar("_T")
@@ -146,6 +150,11 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
     _write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
     shutil.rmtree(parts, ignore_errors=True)
     return _frame(table)
+
+
+def paper_pool(domain: str) -> Pool:
+    """The paper's two LLMs with the completion limit that its executors have in this domain (384, on MATH 1024)."""
+    return load_pool("paper").with_max_tokens(TOKEN_LIMITS[domain]["executor"])
 
 
 def load_trajectories(path: str | Path) -> pd.DataFrame:

@@ -18,10 +18,12 @@ TOKEN_LIMITS = {**_TOKENS, "gsm8k": _TOKENS["arithmetic"], "math": _TOKENS["math
 
 CRITICS = "critics <= executors"
 STRONG_CRITICS = "strong critics <= strong executors"
+COUPLINGS = (CRITICS, STRONG_CRITICS)
+"""Rules of the public code that tie the two roles; strong means tier 1."""
 
 
 class RoleLimits(dict[str, tuple[int, float]]):
-    """Role -> (fewest, most) agents; `couplings` names rules that tie two roles (strong means tier 1).
+    """Role -> (fewest, most) agents; `couplings` names those of COUPLINGS that hold.
 
     The order of the roles breaks ties: among equal teams the earlier role gets the stronger agents.
     """

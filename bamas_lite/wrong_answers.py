@@ -13,6 +13,7 @@ import numpy as np
 
 from bamas_lite.grading import grade
 from bamas_lite.mutants import mutants
+from bamas_lite.sandbox import Limits, run_python
 from bamas_lite.tasks import Task
 
 WANTED = 4
@@ -40,11 +41,20 @@ def wrong_answers(task: Task) -> tuple[str, ...]:
         return task.wrong
     found: list[str] = []
     for candidate in _CANDIDATES[task.domain](task):
-        if candidate not in found and not grade(task, as_reply(task.domain, candidate)).correct:
+        if candidate not in found and _fails(task, candidate):
             found.append(candidate)
             if len(found) == WANTED:
                 break
     return tuple(found)
+
+
+def _fails(task: Task, candidate: str) -> bool:
+    """Whether grading rejects it. A program that is only too slow is no good here: each later run would wait for it."""
+    if task.domain != "code":
+        return not grade(task, as_reply(task.domain, candidate)).correct
+    outcome = run_python(candidate, tests=task.tests, setup=task.setup, entry_point=task.entry_point,
+                         limits=Limits(cpu_seconds=1))
+    return not outcome.passed and "took more than" not in outcome.reason
 
 
 def _numbers(task: Task) -> Iterator[str]:

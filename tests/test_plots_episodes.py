@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 from test_topologies import ACCEPT, REVISE, Scripted, plan, run
 
-from bamas_lite.plots_episodes import cost_waterfall, message_graph, sources, tier_colour, time_chart
+from bamas_lite.plots_episodes import cost_waterfall, message_graph, sources, tier_color, time_chart
 from bamas_lite.topologies import TOPOLOGIES
 
 
@@ -57,5 +57,5 @@ def test_every_picture_of_every_topology(topology):
         assert max(ends, default=0.0) == episode.latency_s
 
 
-def test_tiers_have_different_colours():
-    assert len({tier_colour(tier) for tier in range(1, 7)}) == 6
+def test_tiers_have_different_colors():
+    assert len({tier_color(tier) for tier in range(1, 7)}) == 6

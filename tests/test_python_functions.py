@@ -75,7 +75,7 @@ def test_counts(tasks):
 
 def test_fields(tasks):
     for task in tasks:
-        assert task.domain == "code" and task.source == "own" and not task.setup
+        assert task.domain == "code" and task.source == "python_functions" and not task.setup
         assert 5 <= len(task.tests) <= 8 and len(set(task.tests)) == len(task.tests)
         assert 4 <= len(task.wrong) <= 5 and len(set(task.wrong)) == len(task.wrong)
         assert f"`{task.entry_point}(" in task.question and "$" not in task.question + task.reference

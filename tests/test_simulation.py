@@ -221,7 +221,8 @@ def test_replies_have_the_formats_and_a_cut_reply_has_no_answer(domain):
                 assert 1 <= usage.completion_tokens <= room and cut <= (usage.completion_tokens == room)
                 assert count_tokens(reply.text) <= usage.completion_tokens
                 if role == "executor":
-                    assert extract_answer(domain, reply.text) in ({None} if cut and room > 5 else {None, "The "} | known)
+                    if room >= 5:  # (a single word, as what one token holds, parses as a program)
+                        assert extract_answer(domain, reply.text) in ({None} if cut else known)
                     assert not (cut and grade(task, reply.text).correct)
                 elif role == "critic":
                     assert ("CONCLUSION: " in reply.text) != cut

@@ -309,7 +309,7 @@ def test_feedback_ends_after_its_rounds_and_takes_executors_in_turn():
     assert (episode.stop_reason, episode.answer) == ("rounds", "8")
 
 
-def test_feedback_does_not_criticise_nothing():
+def test_feedback_does_not_criticize_nothing():
     backend = Scripted("", "#### 7", ACCEPT)
     assert run(backend, "SWW", "feedback").correct
     assert [role for role, _ in backend.who] == ["executor", "executor", "critic"]
@@ -367,6 +367,12 @@ def test_bad_plans_cost_replans_and_end_in_a_direct_question():
     assert [role for role, _ in mixed.who] == ["planner", "planner", "executor", "critic", "planner", "executor"]
     assert (mixed.parts("earlier_answer")[-1], mixed.parts("critique")[-1]) == ("#### 5", REVISE)
     assert episode.correct
+
+
+def test_the_direct_question_has_no_critique_of_an_answer_that_is_not_there():
+    backend = Scripted(plan(("executor 1", "Add.")), "", REVISE, "No.", "No.", "#### 7")
+    assert run(backend, "SWW", "planner_driven").correct
+    assert (backend.parts("earlier_answer")[-1], backend.parts("critique")[-1]) == (None, None)
 
 
 @pytest.mark.parametrize(("reply", "words"), [

@@ -18,6 +18,8 @@ from bamas_lite.generators.python_functions.running import Outcome, observe
 from bamas_lite.mutants import mutants
 from bamas_lite.tasks import Task
 
+NAME = "python_functions"
+
 FAMILIES: tuple[Family, ...] = level1.FAMILIES + level2.FAMILIES + level3.FAMILIES
 
 DRAWS, CANDIDATES, SIBLINGS = 24, 40, 8
@@ -33,11 +35,11 @@ def generate(n: int, seed: int, split: str = "test") -> list[Task]:
     Raises:
         ValueError: an unknown split, a negative n or seed, or more tasks than there are parameter settings.
     """
-    rng = split_generator("python_functions", n, seed, split)
+    rng = split_generator(NAME, n, seed, split)
     plan = _settings(split)
     if n > len(plan):
         raise ValueError(f"n = {n}: expected at most {len(plan)}, the number of different {split} tasks")
-    return [_task(family, setting, child, f"python_functions/{split}/{i:04d}", split)
+    return [_task(family, setting, child, f"{NAME}/{split}/{i:04d}", split)
             for i, ((family, setting), child) in enumerate(zip(plan, rng.spawn(n), strict=False))]
 
 
@@ -76,7 +78,7 @@ def _task(family: Family, setting: Parameters, rng: np.random.Generator, task_id
         task_id=task_id, domain="code", level=family.level, split=split, entry_point=family.name, reference=program,
         question=f"{family.describe(setting)}\nExamples:\n{shown}", vote_inputs=tuple(examples),
         tests=tuple(f"assert {call} == {right[call].text}" for call in hidden),
-        wrong=_wrong(failing, caught_by, hidden, examples))
+        wrong=_wrong(failing, caught_by, hidden, examples), source=NAME)
 
 
 def _run(program: str, calls: list[str]) -> dict[str, Outcome] | None:

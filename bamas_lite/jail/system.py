@@ -1,0 +1,179 @@
+"""What the operating system can do to keep a process apart, where it can: limits, users, namespaces, cleaning up."""
+
+import itertools
+import os
+import signal
+import struct
+
+try:
+    import resource
+except ImportError:  # Windows: time is the only limit
+    resource = None
+
+
+def set_limits(limits, others):
+    """Lower what this process may use, beside `others` processes of its user; what the system lacks stays as it is."""
+    for name, value in limits if resource else ():
+        value += others if name == "RLIMIT_NPROC" else 0
+        try:
+            resource.setrlimit(getattr(resource, name), (value, value + (name == "RLIMIT_CPU")))
+        except (AttributeError, ValueError, OSError):
+            pass
+
+
+def end_all(job, alone):
+    """End every process that a job left. `alone`: this is process 1, and whatever else runs is the job's."""
+    while True:
+        try:
+            if alone:
+                os.kill(-1, signal.SIGKILL)
+            else:
+                os.killpg(job, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                for process in () if alone else children():
+                    os.kill(process, signal.SIGKILL)
+                os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def children():
+    """Processes whose parent is this one; on Linux orphans of a job are among them (see `harden`)."""
+    found = []
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            with open("/proc/" + name + "/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rpartition(")")[2].split()[1]) == os.getpid():
+                    found.append(int(name))
+        except (OSError, ValueError, IndexError):
+            pass
+    return found
+
+
+def count_tasks():
+    """Processes and threads that this user has already: the system's limit counts them too."""
+    count = 0
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            if name.isdigit() and os.stat("/proc/" + name).st_uid == os.geteuid():
+                count += len(os.listdir("/proc/" + name + "/task"))
+        except OSError:
+            pass
+    return count or 1 << 16  # not known here (macOS): no limit of ours
+
+
+def remove_contents(folder, most=None):
+    """Empty a folder, whatever its depth and modes: what is in a sub-folder moves up before the sub-folder goes.
+
+    Raises:
+        OSError: there are more than `most` files.
+    """
+    removed = 0
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, 0o700)
+                for inner in os.listdir(entry.path):
+                    path = os.path.join(entry.path, inner)
+                    if os.path.isdir(path) and not os.path.islink(path):
+                        os.chmod(path, 0o700)  # else it could not be moved
+                    os.rename(path, os.path.join(folder, "moved%d" % removed))
+                    removed += 1
+                os.rmdir(entry.path)
+            else:
+                os.unlink(entry.path)
+            removed += 1
+            if most is not None and removed > most:
+                raise OSError("too many files")
+
+
+def drop_user(user):
+    """Become another user, if root: limits on processes do not bind root. True if it worked."""
+    for number in (user, 65534):
+        try:
+            os.chown(".", number, number)
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            return True
+        except OSError:
+            pass
+    return False
+
+
+def harden(libc):
+    """On Linux: no new privileges, no capabilities, no tracing of this process; adopt orphans; end with the parent."""
+    no_new_privileges, not_dumpable, adopt, drop_capability = (38, 1), (4, 0), (36, 1), 24
+    for capability in range(64):
+        libc.prctl(drop_capability, capability, 0, 0, 0)
+    libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24))
+    for option in (no_new_privileges, not_dumpable, adopt):
+        libc.prctl(*option, 0, 0, 0)
+
+
+def enter_namespaces(libc, ctypes, read_only, hidden):
+    """Linux without bubblewrap: a process tree, network, and file system of our own. Returns in a fork, as process 1.
+
+    Raises:
+        OSError: the kernel does not allow it.
+    """
+    mounts, processes, network, ipc, names, users = 0x20000, 0x20000000, 0x40000000, 0x8000000, 0x4000000, 0x10000000
+    nosuid, nodev, remount, bind, move, recursive, private = 2, 4, 32, 4096, 8192, 16384, 1 << 18
+    everything = mounts | processes | network | ipc | names
+    user, group = os.geteuid(), os.getegid()
+
+    def check(result, what):
+        if result:
+            number = ctypes.get_errno()
+            raise OSError(number, what + ": " + os.strerror(number))
+
+    def mount(source, target, kind, flags, data=None):
+        arguments = (text.encode() if text else None for text in (source, target, kind))
+        check(libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() if data else None), "mount " + target)
+
+    def show(path, flags):
+        target = root + path
+        if os.path.isdir(path):
+            os.makedirs(target, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            open(target, "w").close()
+        mount(path, target, None, bind | recursive)
+        locked = os.statvfs(target).f_flag & 0x3FF & ~remount  # a user namespace may not lift what the system has set
+        mount(None, target, None, remount | bind | nosuid | flags | locked)
+
+    if user or libc.unshare(everything):
+        check(libc.unshare(everything | users), "unshare")
+        for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (user, user)),
+                           ("gid_map", "%d %d 1" % (group, group))):
+            with open("/proc/self/" + name, "w", encoding="ascii") as file:
+                file.write(text)
+    outside = os.fork()
+    if outside:  # this process only waits, so that the parent has one to wait for
+        os.close(0)
+        os.close(1)
+        os.waitpid(outside, 0)
+        os._exit(0)
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+    mount(None, "/", None, private | recursive)
+    root = "/proc"  # any folder that is there and not needed
+    mount("tmpfs", root, "tmpfs", nosuid | nodev, "size=4m,nr_inodes=4096,mode=755")
+    for path in read_only:
+        if os.path.islink(path):
+            os.symlink(os.readlink(path), root + path)
+        elif os.path.exists(path):
+            show(path, 1 | nodev)
+    for path in hidden:
+        mount("tmpfs", root + path, "tmpfs", 1 | nosuid | nodev)
+    for path in ("/dev/null", "/dev/urandom"):
+        show(path, 0)
+    os.mkdir(root + "/tmp")
+    mount("tmpfs", root + "/tmp", "tmpfs", nosuid | nodev, "size=32m,nr_inodes=1024,mode=755")
+    os.chdir(root)
+    mount(".", "/", None, move)
+    os.chroot(".")
+    mount(None, "/", None, remount | bind | 1 | nosuid | nodev)
+    os.chdir("/tmp")

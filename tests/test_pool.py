@@ -1,0 +1,176 @@
+"""Pools: every wrong file gives one message that names the file, the LLM, the field and the value."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamas_lite import LLM, Pool, PoolError, call_cost, exact, load_pool
+from bamas_lite.pool import rank
+
+GOOD = """\
+name: mine
+llms:
+  - name: A
+    tier: 1
+    price_in: 0.27
+    price_out: 1.10
+    max_tokens: 384
+  - name: B
+    tier: 2
+    price_in: 0.10
+    price_out: 0.40
+    max_tokens: 512
+"""
+
+# what is changed -> text that replaces the first occurrence, and words that the message must hold
+WRONG = {
+    "missing price": ("    price_out: 1.10\n", "", ["LLM 'A'", "price_out is missing"]),
+    "missing max_tokens": ("    max_tokens: 512\n", "", ["LLM 'B'", "max_tokens is missing"]),
+    "missing name": ("  - name: A\n    tier", "  - tier", ["LLM number 1", "name is missing"]),
+    "negative": ("1.10", "-1.10", ["LLM 'A'", "price_out = -1.1", "expected 0 to"]),
+    "NaN": ("1.10", ".nan", ["LLM 'A'", "price_out = nan", "finite number"]),
+    "infinite": ("1.10", ".inf", ["LLM 'A'", "price_out = inf", "finite number"]),
+    "past every float": ("1.10", "1e400", ["LLM 'A'", "price_out = '1e400'", "expected 0 to"]),
+    "boolean price": ("1.10", "true", ["LLM 'A'", "price_out = True", "finite number"]),
+    "word as price": ("1.10", "cheap", ["LLM 'A'", "price_out = 'cheap'", "finite number"]),
+    "comma in price": ("1.10", "'1,10'", ["LLM 'A'", "price_out = '1,10'", "finite number"]),
+    "empty price": ("1.10", "", ["LLM 'A'", "price_out = None", "finite number"]),
+    "list as price": ("1.10", "[1]", ["LLM 'A'", "price_out = [1]", "finite number"]),
+    "too many decimals": ("1.10", "'1.0000000000000000001'", ["LLM 'A'", "price_out", "18 decimals"]),
+    "no price at all": ("0.27\n    price_out: 1.10", "0\n    price_out: 0", ["LLM 'A'", "price_in = price_out = 0"]),
+    "duplicate name": ("name: B", "name: A", ["LLM 'A'", "name = 'A'", "2 times"]),
+    "empty name": ("name: A", "name: '  '", ["name = '  '", "expected text"]),
+    "number as name": ("name: A", "name: 3", ["name = 3", "put it in quotes"]),
+    "unknown key of an LLM": ("tier: 2", "tier: 2\n    color: red", ["LLM 'B'", "color = 'red'", "unknown key"]),
+    "unknown key of the pool": ("name: mine", "name: mine\ncolor: red", ["color = 'red'", "unknown key", "llms"]),
+    "tier gap": ("tier: 2", "tier: 3", ["LLM 'B'", "tier = 3", "tier 2 has no LLM"]),
+    "tier 0": ("tier: 1", "tier: 0", ["LLM 'A'", "tier = 0", "at least 1"]),
+    "tier as word": ("tier: 1", "tier: one", ["LLM 'A'", "tier = 'one'", "whole number"]),
+    "tier and rating mixed": ("tier: 2", "rating: 1300", ["LLM 'B'", "tier is missing"]),
+    "neither tier nor rating": ("    tier: 2\n", "", ["LLM 'B'", "tier and rating are missing"]),
+    "boolean rating": ("tier: 1", "tier: 1\n    rating: true", ["LLM 'A'", "rating = True", "a number"]),
+    "NaN rating": ("tier: 1", "tier: 1\n    rating: .nan", ["LLM 'A'", "rating = nan", "finite"]),
+    "no speed": ("tier: 1", "tier: 1\n    tokens_per_s: 0", ["LLM 'A'", "tokens_per_s = 0", "more than 0"]),
+    "no tokens": ("max_tokens: 384", "max_tokens: 0", ["LLM 'A'", "max_tokens = 0", "at least 1"]),
+    "half a token": ("max_tokens: 384", "max_tokens: 1.5", ["LLM 'A'", "max_tokens = 1.5", "whole number"]),
+    "duplicate YAML key": ("tier: 2", "tier: 2\n    tier: 3", ["LLM 'B'", "tier = 2, then 3", "line 10"]),
+    "broken YAML": ("llms:", "llms: [", ["line "]),
+    "date as text": ("name: mine", "name: mine\ndate: 2026-01-16", ["date", "put it in quotes"]),
+    "no LLMs key": (GOOD, "name: mine\n", ["llms is missing"]),
+    "empty pool": (GOOD, "name: mine\nllms: []\n", ["llms = []", "at least one LLM"]),
+    "LLMs left blank": (GOOD, "name: mine\nllms:\n", ["llms = None", "a list of LLMs"]),
+    "LLM is a word": (GOOD, "llms: [GPT]\n", ["LLM number 1", "'GPT'", "expected a mapping"]),
+    "not a mapping": (GOOD, "- A\n- B\n", ["expected a mapping", "['A', 'B']"]),
+    "empty file": (GOOD, "", ["expected a mapping", "None"]),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_file_gives_one_message(what, tmp_path):
+    old, new, words = WRONG[what]
+    path = tmp_path / "mine.yaml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(PoolError) as caught:
+        load_pool(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert len(message.splitlines()) == 1
+    assert [word for word in words if word not in message] == []
+    assert caught.value.__context__ is None or caught.value.__suppress_context__  # no second traceback above it
+
+
+def test_two_problems_give_one_line_each(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD.replace("1.10", "-1").replace("0.40", "cheap"), encoding="utf-8")
+    with pytest.raises(PoolError) as caught:
+        load_pool(path)
+    first, second = str(caught.value).splitlines()
+    assert "'A'" in first and "price_out = -1" in first and "'B'" in second and "'cheap'" in second
+
+
+def test_missing_file_names_the_known_pools(tmp_path):
+    for name in ("nosuch", tmp_path / "nosuch.yaml", tmp_path):
+        with pytest.raises(PoolError, match="no pool file .*fourteen, paper"):
+            load_pool(name)
+
+
+def test_file_that_is_no_text(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"name: \xff")
+    with pytest.raises(PoolError, match="not readable as YAML"):
+        load_pool(path)
+
+
+def test_paper_pool_has_the_papers_prices():
+    pool = load_pool("paper")
+    assert [(m.name, m.tier, m.price_in, m.price_out, m.max_tokens) for m in pool.llms] == [
+        ("DeepSeek-V3", 1, 0.27, 1.10, 384), ("GPT-4.1 nano", 2, 0.10, 0.40, 384)]
+    assert [call_cost(m, 500, 384) for m in pool.llms] == [Fraction("557.4"), Fraction("203.6")]
+    assert [m.cost_atoms(500, 384) for m in pool.llms] == [5574 * 10**17, 2036 * 10**17]
+
+
+def test_fourteen_has_five_tiers_and_says_where_its_numbers_come_from():
+    pool = load_pool("fourteen")
+    assert len(pool) == 14 and len(pool.tiers) >= 5 and pool.date
+    assert all(m.rating and m.source for m in pool.llms)
+    ratings = [m.rating for tier in pool.tiers for m in tier]
+    assert ratings == sorted(ratings, reverse=True)
+
+
+def test_good_file_as_typed(tmp_path):
+    path = tmp_path / "my pool.yaml"
+    path.write_text(GOOD.replace("name: mine\n", ""), encoding="utf-8")
+    pool = load_pool(path)
+    assert pool.name == "my pool" and load_pool(str(path)) == pool
+    assert pool["B"].call_cost(1000, 10) == 104 and call_cost(pool["A"], 0, 1) == Fraction("1.1")
+    with pytest.raises(KeyError, match="no LLM 'C'; it has A, B"):
+        pool["C"]
+
+
+def llm(name, **fields):
+    return LLM(**{"name": name, "price_in": 1, "price_out": 1, "max_tokens": 8, **fields})
+
+
+def test_ratings_rank_when_no_llm_states_a_tier():
+    pool = Pool(name="p", llms=[llm("low", rating=1), llm("high", rating=9), llm("same", rating=9)])
+    assert [[m.name for m in tier] for tier in pool.tiers] == [["high", "same"], ["low"]]
+
+
+def test_order_within_a_tier_is_rating_then_name():
+    pool = Pool(name="p", llms=[llm("b", tier=1), llm("a", tier=1), llm("z", tier=1, rating=5), llm("c", tier=2)])
+    assert [m.name for m in sorted(pool.llms, key=rank)] == ["z", "a", "b", "c"]
+
+
+def test_with_max_tokens_changes_nothing_else():
+    pool = load_pool("paper")
+    assert pool.tiers and pool.llms[0].atoms_per_token  # cached values must not leak into the copy
+    longer = pool.with_max_tokens(1024)
+    assert [m.max_tokens for m in longer.llms] == [1024, 1024] and longer.with_max_tokens(384) == pool
+    for wrong in (0, -1, 1.5, True, "384"):
+        with pytest.raises(ValueError, match="max_tokens = "):
+            pool.with_max_tokens(wrong)
+
+
+@pytest.mark.parametrize("value", [Decimal("0.1"), "0.1", " 0.1 ", 0.1, np.float64(0.1), np.float32(0.1),
+                                   Fraction(1, 10)])
+def test_exact_means_the_decimal_text(value):
+    assert exact(value) == Fraction(1, 10)
+
+
+@pytest.mark.parametrize("value", [None, True, "x", "", float("nan"), float("inf"), [1], object, "1/3"])
+def test_exact_refuses_what_is_no_number(value):
+    with pytest.raises(ValueError, match="budget = .*expected a finite decimal number"):
+        exact(value, "budget")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 999_999), st.integers(0, 4), st.integers(0, 10**4), st.integers(0, 10**4))
+def test_costs_are_exact(digits, decimals, t_in, t_out):
+    price = Fraction(digits + 1, 10**decimals)
+    m = llm("m", tier=1, price_in=float(price), price_out=str(Decimal(digits + 1).scaleb(-decimals)))
+    assert m.call_cost(t_in, t_out) == price * (t_in + t_out) == Fraction(m.cost_atoms(t_in, t_out), 10**18)
