@@ -52,4 +52,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@echo 'Installing into .venv: a few minutes the first time'
 	@$(PY) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[offline,notebooks,test]"
+	@$(PY) -c 'import matplotlib.pyplot'  # builds its font cache; in a notebook that would be a warning
 	@touch $(STAMP)

@@ -5,6 +5,7 @@ Every file is a function of the committed tasks, pools and simulation parameters
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def main() -> int:
     for task_set in OWN_SETS:
         path = log_path(task_set)
         path.unlink(missing_ok=True)
+        shutil.rmtree(path.with_suffix(".parts"), ignore_errors=True)  # of an interrupted call, with older code perhaps
         log = make_log(task_set, logged_tasks(task_set), path, workers=2)
         print(f"{path.name}: {len(log)} episodes, {path.stat().st_size / 1e6:.2f} MB", flush=True)
         train, _ = split_log(load_trajectories(path))

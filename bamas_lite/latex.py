@@ -19,6 +19,8 @@ LENGTH = 1_000
 
 _RATIONAL = re.compile(r"(-?)(?:([0-9]{1,50})|\\frac\{([0-9]{1,50})\}\{([0-9]{1,50})\}|([0-9]{1,50})/([0-9]{1,50}))")
 
+_BASE = re.compile(r"[0-9]_\{?([0-9]{1,3})\}?$")
+
 
 def same_latex(reference: str, answer: str) -> bool:
     """Whether two LaTeX answers are equal: as text up to spacing, as exact fractions, or for math-verify."""
@@ -28,6 +30,9 @@ def same_latex(reference: str, answer: str) -> bool:
     numbers = _rational(one), _rational(other)
     if None not in numbers:
         return numbers[0] == numbers[1]
+    bases = _BASE.search(one), _BASE.search(other)
+    if None not in bases and bases[0][1] != bases[1][1]:
+        return False  # 10_2 and 10_3: math-verify passes over what it takes for an index
     if max(len(reference), len(answer)) > LENGTH:
         return False
     return _pool.ask([reference, answer])

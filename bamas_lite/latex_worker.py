@@ -26,7 +26,8 @@ def same(reference: str, answer: str) -> bool:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
     kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
     gold, found = (parse(f"$\\boxed{{{text}}}$", kinds, parsing_timeout=None) for text in (reference, answer))
-    return bool(gold) and bool(found) and verify(gold, found, timeout_seconds=None)
+    return bool(gold) and bool(found) and verify(gold, found, allow_set_relation_comp=True,
+                                                  timeout_seconds=None)
 
 
 def main() -> None:

@@ -169,12 +169,21 @@ class SimulatedLLM:
         self._facts: dict[str, _TaskFacts] = {}
         self._pairs: dict[tuple[object, ...], _Pair] = {}
 
+    @property
+    def identity(self) -> str:
+        """What decides the replies, for the manifest of a log: parameters (name and checksum of the values) and seed."""
+        values = {name: entry["value"] for name, entry in self.parameters.model_dump().items() if "value" in entry}
+        return f"{self.name}, {self.parameters.name} {_hash(values).hexdigest()[:12]}, seed {self.seed}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return SimulatedLLM, (self.seed, self.parameters.model_dump())  # hashes in the caches cannot be pickled
 
     def bound_prompt_tokens(self, llm: LLM, messages: list[Message]) -> int:
         """Exactly the prompt tokens that `complete` bills: ceil(bytes / 4) + 4 a message."""
-        return sum(4 + count_tokens(m.get("content") or "") for m in messages)
+        tokens = 4 * len(messages)
+        for m in messages:
+            tokens += count_tokens(m.get("content") or "")
+        return tokens
 
     async def complete(self, llm: LLM, messages: list[Message], *, max_tokens: int, temperature: float = 0.0,
                        role: str = "executor", task: Task | None = None) -> Reply:

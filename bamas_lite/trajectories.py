@@ -137,7 +137,7 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
     parts = path.with_suffix(".parts")
     if path.exists():
         table = _read(path)
-        _same_run(path, json.loads((table.schema.metadata or {}).get(_MANIFEST, b"{}")), manifest)
+        _same_run(path, _manifest_of(table), manifest)
         shutil.rmtree(parts, ignore_errors=True)
         return _frame(table)
     parts.mkdir(parents=True, exist_ok=True)
@@ -163,12 +163,19 @@ def load_trajectories(path: str | Path) -> pd.DataFrame:
     Raises:
         TrajectoryError: no such file, an unfinished run, not parquet, or columns missing or of another type.
     """
-    path = Path(path)
-    if not path.is_file():
-        hint = "; the run is unfinished: call generate_trajectories again with the same arguments" \
-            if path.with_suffix(".parts").is_dir() else ""
-        raise TrajectoryError(f"no log {path}{hint}")
     return _frame(_read(path))
+
+
+def load_manifest(path: str | Path) -> dict[str, Any]:
+    """How a log was made, as its file says: checksums of tasks and prices, budgets, topologies, seeds, backends, ...
+
+    Raises:
+        TrajectoryError: as `load_trajectories`, or something else than `generate_trajectories` wrote the file.
+    """
+    manifest = _manifest_of(_read(path))
+    if not manifest:
+        raise TrajectoryError(f"{path}: does not say how it was made; generate_trajectories did not write it")
+    return manifest
 
 
 def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part, concurrency,
@@ -212,8 +219,12 @@ def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table
         else:
             # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
             with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn")) as processes:
-                for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
-                    bar.update(done.result())
+                try:
+                    for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
+                        bar.update(done.result())
+                except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
+                    processes.shutdown(wait=False, cancel_futures=True)
+                    raise
     return pa.concat_tables(pq.read_table(_part_file(folder, *part), schema=SCHEMA) for part in run.parts())
 
 
@@ -298,7 +309,16 @@ def _write_whole(path: Path, write: Callable[[Path], Any], folder: Path | None =
     os.replace(temporary, path)
 
 
-def _read(path: Path) -> pa.Table:
+def _manifest_of(table: pa.Table) -> dict[str, Any]:
+    return json.loads((table.schema.metadata or {}).get(_MANIFEST, b"{}"))
+
+
+def _read(path: str | Path) -> pa.Table:
+    path = Path(path)
+    if not path.is_file():
+        hint = "; the run is unfinished: call generate_trajectories again with the same arguments" \
+            if path.with_suffix(".parts").is_dir() else ""
+        raise TrajectoryError(f"no log {path}{hint}")
     try:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:

@@ -258,6 +258,14 @@ def test_latency_and_skill_come_from_the_llm_itself_where_it_states_them():
         assert near(right, PHI(skill))
 
 
+@pytest.mark.parametrize("name,llm,published", [  # BAMAS: Table 4, L1 and Table 1, AutoGen; Table 2, budgets 1000, 2000
+    ("word_problems", STRONG, 0.951), ("word_problems", WEAK, 0.897), ("python_functions", STRONG, 0.808),
+    ("python_functions", WEAK, 0.730), ("algebra_calculus", STRONG, 0.812), ("algebra_calculus", WEAK, 0.721)])
+def test_assumed_levels_on_our_own_tasks_are_near_the_published_ones(name, llm, published):
+    p = load_parameters("assumed")
+    assert abs(fmean(single_right(p, llm, t) for t in load_tasks(name)) - published) < 0.06
+
+
 # ---- determinism ----
 
 SCRIPT = """
