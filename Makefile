@@ -8,7 +8,9 @@ JOBS ?= 2
 export PYTHONHASHSEED := 0
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
+ifneq ($(BENCHMARKS),)
 export BENCHMARKS
+endif
 
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from fractions import Fraction
+from functools import lru_cache
 
 TAIL = 20_000
 """Characters that are read, from the end: the answer stands last."""
@@ -38,12 +39,13 @@ _TOKEN = re.compile(rf"""
       | [ \u2009]?(?:and[ ])?(?P<top>[0-9]+)/(?P<under>[0-9]+) )?""", re.VERBOSE)
 # What makes a number part of something else: a name, a range, a date, a time, a list, a root.
 _BEFORE = re.compile(r"[A-Za-z_0-9^]$|[0-9)][.,:/]$|[0-9)%]\s?-$|[0-9]\s?(?:-|to)\s$|(?:sqrt\{?|\u221a)$")
-_AFTER = re.compile(r"\s?[-/:^][0-9]|[,.][0-9]|\s?%?\s(?:-|to)\s[$0-9]|[\u00b2\u00b3\u2070-\u2079\u221a]|\s?\\(?:pi|sqrt)|\s?\u03c0")
+_AFTER = re.compile(r"\s?[-/:^]\$?[0-9]|[,.][0-9]|\s?%?\s(?:-|to)\s[$0-9]|[\u00b2\u00b3\u2070-\u2079\u221a]"
+                    r"|\s?(?:\\pi|\\sqrt|\u03c0)")
 
 _ANSWER_LINE = re.compile(r"^[ \t>*_]{0,8}####(?!#)([^\n]*)$", re.MULTILINE)
 _ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|:|=)[\s:*_]{0,8}", re.IGNORECASE)
 _HEADING = re.compile(r"[^0-9$\\]{0,20}[A-Za-z]{4}")
-_BOX = re.compile(r"\\f?boxed\s{0,3}(\{|[0-9A-Za-z])")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\{|[0-9A-Za-z])")
 _DOLLARS = re.compile(r"\$([^$\n]{1,300})\$")
 _FENCE = re.compile(r"^[ \t]{0,12}```[ \t]*([A-Za-z0-9_+-]*)[^\n`]*$", re.MULTILINE)
 _PROGRAM = re.compile(r"\s*(?:@\w|#|(?:async )?def \w+\(|class \w+[(:]|import \w|from [\w.]+ import |\w+ = )")
@@ -53,15 +55,16 @@ _DEFINES = re.compile(r"^[ \t]*(?:def|class) |^\w+ = lambda", re.MULTILINE)
 def read_number(text: str) -> Fraction | None:
     """The number that a text states, with or without its unit or currency ("$1,234.50", "2 1/2 cups"), or None.
 
-    After an equals sign it is the right-hand side, else the first number. `50%` is 50, as in GSM8K: the percent sign is a
-    unit, which the question fixes. The value is exact: nothing is rounded, so no tolerance is needed or given.
+    After an equals sign it is the right-hand side, else the first number. `50%` is 50, as in GSM8K: the percent sign is
+    a unit, which the question fixes. The value is exact; no rounding is forgiven, because no task asks for any.
     """
     numbers = _numbers(text[-TAIL:])
     right = _numbers(text[-TAIL:].rpartition("=")[2])
     return right[0] if len(right) == 1 else numbers[0] if numbers else None
 
 
-def _numbers(text: str) -> list[Fraction | None]:
+@lru_cache(maxsize=1 << 12)  # the same line is read several times, and the same reply graded under many budgets
+def _numbers(text: str) -> tuple[Fraction | None, ...]:
     """Every number of a text in order; None stands for what only looks like one: part of a range, a date, a time."""
     text = text.translate(_PLAIN)
     for pattern, replacement in _MARKUP:
@@ -70,7 +73,7 @@ def _numbers(text: str) -> list[Fraction | None]:
     for token in _TOKEN.finditer(text):
         before, after = text[max(0, token.start() - 8):token.start()], text[token.end():token.end() + 8]
         found.append(None if _BEFORE.search(before) or _AFTER.match(after) else _value(token))
-    return found
+    return tuple(found)
 
 
 def _value(token: re.Match[str]) -> Fraction | None:
@@ -91,7 +94,7 @@ def _value(token: re.Match[str]) -> Fraction | None:
 
 
 def find_number(reply: str) -> Fraction | None:
-    r"""The number that a reply ends in: the last `#### n` line, else \boxed{n}, else "answer is n", else the last number."""
+    r"""The number a reply ends in: the last `#### n` line, else \boxed{n}, else "answer is n", else the last number."""
     text = reply[-TAIL:]
     lines = [line for line in _ANSWER_LINE.findall(text) if _numbers(line) and not _is_heading(line)]
     if lines:
@@ -137,7 +140,7 @@ def find_box(text: str) -> str | None:
 
 
 def find_latex(reply: str) -> str | None:
-    r"""The LaTeX answer of a reply: the last \boxed{...}, else "answer is ...", else the last $...$, else the last number."""
+    r"""The LaTeX answer of a reply: the last \boxed{...}, else "answer is ...", else the last $...$ or number."""
     text = reply[-TAIL:]
     if _BOX.search(text):
         return find_box(text)

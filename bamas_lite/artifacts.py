@@ -16,7 +16,7 @@ from bamas_lite.paths import DATA
 from bamas_lite.policy import train_policy
 from bamas_lite.simulation import SimulatedLLM
 from bamas_lite.tasks import OWN_SETS, Task, load_tasks
-from bamas_lite.trajectories import PAPER_BUDGETS, generate_trajectories, load_trajectories, paper_pool
+from bamas_lite.trajectories import PAPER_BUDGETS, generate_trajectories, paper_pool
 
 SEEDS = (0, 1, 2)
 TASKS_PER_SPLIT = 200
@@ -37,7 +37,7 @@ def logged_tasks(task_set: str) -> list[Task]:
     return [task for split in ("train", "test") for task in load_tasks(task_set, split=split, limit=TASKS_PER_SPLIT)]
 
 
-def make_log(task_set: str, tasks: list[Task], path: Path | None = None, workers: int = 1) -> pd.DataFrame:
+def make_log(tasks: list[Task], path: Path | None = None, workers: int = 1) -> pd.DataFrame:
     """Log `tasks` with the paper's pool and budgets on the simulated LLM, all topologies, SEEDS."""
     domain = tasks[0].domain
     return generate_trajectories(tasks, PAPER_BUDGETS[domain], pool=paper_pool(domain), backend=SimulatedLLM,
@@ -51,17 +51,19 @@ def split_log(log: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def main() -> int:
-    """Write all artifacts; logs that are there already are made anew."""
+    """Write all artifacts. Logs are made anew; the old ones stay in place until the new ones are whole."""
     tasks = [task for task_set in OWN_SETS for task in load_tasks(task_set)]
     print(f"{COMMITTED.name}: {len(tasks)} questions", flush=True)
     write_committed([task.question for task in tasks])
     for task_set in OWN_SETS:
         path = log_path(task_set)
-        path.unlink(missing_ok=True)
-        shutil.rmtree(path.with_suffix(".parts"), ignore_errors=True)  # of an interrupted call, with older code perhaps
-        log = make_log(task_set, logged_tasks(task_set), path, workers=2)
+        new = path.with_suffix(".new.parquet")
+        new.unlink(missing_ok=True)
+        shutil.rmtree(new.with_suffix(".parts"), ignore_errors=True)  # of an interrupted call, perhaps with older code
+        log = make_log(logged_tasks(task_set), new, workers=2)
+        new.replace(path)
         print(f"{path.name}: {len(log)} episodes, {path.stat().st_size / 1e6:.2f} MB", flush=True)
-        train, _ = split_log(load_trajectories(path))
+        train, _ = split_log(log)
         train_policy(train).policy.save(policy_path(task_set))
         print(f"{policy_path(task_set).name}: {policy_path(task_set).stat().st_size / 1e6:.2f} MB", flush=True)
     return 0

@@ -93,12 +93,13 @@ def _committed(path: Path) -> dict[bytes, np.ndarray]:
         return {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            name, keys, vectors = str(file["encoder"]), file["keys"], file["vectors"].astype(np.float32)
+            name, keys, vectors = str(file["encoder"]), file["keys"], file["vectors"].astype(np.float64)
     except (OSError, ValueError, KeyError) as error:
         raise EncoderError(f"{path}: not a file of committed vectors ({error}); `make artifacts` rebuilds it") from None
     if name != ENCODER:
         raise EncoderError(f"{path}: encoder = {name!r}: expected {ENCODER!r}; `make artifacts` rebuilds it")
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # float16 moved the lengths by about 1e-4
+    # float16 moved the lengths by about 1e-4; divided in float64, so that every processor rounds to the same float32
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return {key.tobytes(): vector for key, vector in zip(keys, vectors, strict=True)}
 
 

@@ -134,7 +134,7 @@ class Caller:
         return record.reply
 
     async def together(self, requests: list[tuple[Agent, list[Message]]]) -> list[Reply]:
-        """Make independent calls at the same time, as many as the budget allows, in their order.
+        """Make independent calls at the same time: in their order, up to the first that the budget does not allow.
 
         All are reserved before any is started. With enforcement="paper" they are made one after another, as there the
         cost of one call decides about the next.

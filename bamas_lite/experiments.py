@@ -122,6 +122,22 @@ def differences(choices: Mapping[str, Choice], table: LogTable, against: str, *,
     return pd.DataFrame(rows)
 
 
+def as_text(values: pd.DataFrame, metrics: Sequence[str] = METRICS) -> str:
+    """A table from `evaluate` or `differences` to print: value [interval], answers in percent.
+
+    Rounded so that the last bits of a float never show: a value halfway between two roundings always goes up.
+    """
+    scale = {"correct": (100, 1, "right (%)"), "cost": (1, 0, "cost (u$)"), "reward": (1, 3, "reward")}
+    columns = [name for name in ("choice", "budget", "level", "domain") if name in values]
+    text = values[columns].copy()
+    for metric in metrics:
+        factor, digits, title = scale[metric]
+        numbers = [[f"{round(factor * v + 1e-7, digits) + 0.0:.{digits}f}" for v in values[metric + end]]  # no -0.0
+                   for end in ("", "_low", "_high")]
+        text[title] = [f"{value} [{low}, {high}]" for value, low, high in zip(*numbers, strict=True)]
+    return text.to_string(index=False)
+
+
 def bootstrap_interval(values: np.ndarray, *, resamples: int = 2000, seed: int = 0,
                        level: float = 0.95) -> tuple[float, float]:
     """Percentile interval of a mean: `values` is (n_tasks,), or (n_seeds, n_tasks) to resample both."""

@@ -50,7 +50,7 @@ def grade(task: Task, reply_text: str) -> Grade:
     """Grade a reply. The same answer to the same task is verified once in a process.
 
     Raises:
-        ValueError: the task itself is broken: an unknown domain, a reference that is no number, a test that is no Python.
+        ValueError: the task is broken: an unknown domain, a reference that is no number, a test that is no Python.
     """
     answer = extract_answer(task.domain, reply_text)
     if answer is None:
@@ -80,7 +80,7 @@ def _verify(task: Task, answer: str) -> Grade:
 
 
 def vote_key(task: Task, reply_text: str) -> Hashable | None:
-    """What Star counts as one vote: the number, the class of equal LaTeX, a program's outputs on inputs of the question.
+    """What Star counts as one vote: the number, the class of equal LaTeX, a program's outputs on the question's inputs.
 
     Hidden tests and the reference take no part. None is no vote: there is no answer, or a program that fails on every
     input. The key of a class of LaTeX answers is the member that came first in this process: keys are for comparing.

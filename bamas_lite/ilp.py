@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -81,14 +82,12 @@ def build(p: Problem, values: dict[str, Any]) -> tuple[pulp.LpProblem, dict[tupl
         The model, and its variables per (LLM name, role).
     """
     model = pulp.LpProblem("provisioning", pulp.LpMaximize)
-    x: dict[tuple[str, str], list[pulp.LpVariable]] = {}
-    for i, m in enumerate(m for tier in p.tiers for m in tier):
-        copies = min(p.max_copies, p.budget_units // p.units[m.name])
-        for r, role in enumerate(p.names):
-            x[m.name, role] = [pulp.LpVariable(f"x_{i}_{j}_{r}", cat="Binary") for j in range(copies)]
-    if sum(map(len, x.values())) > MOST_VARIABLES:
-        raise SolverError(f"more than {MOST_VARIABLES} variables")
-    every = [(name, v) for (name, _), copies in x.items() for v in copies]
+    copies = {name: min(p.max_copies, p.budget_units // cost) for name, cost in p.units.items()}
+    if sum(copies.values()) * len(p.names) > MOST_VARIABLES:
+        raise SolverError(f"the program would have more than {MOST_VARIABLES} variables")
+    x = {(name, role): [pulp.LpVariable(f"x_{i}_{j}_{r}", cat="Binary") for j in range(n)]
+         for i, (name, n) in enumerate(copies.items()) for r, role in enumerate(p.names)}
+    every = [(name, v) for (name, _), variables in x.items() for v in variables]
     unit = 1 if p.budget_units < 2**40 else p.scale  # whole costs as long as they are small, else u$
     model += pulp.lpSum(values[name] * v for name, v in every)
     model += pulp.lpSum(p.units[name] / unit * v for name, v in every) <= p.budget_units / unit, "budget"
@@ -127,7 +126,7 @@ def solve(p: Problem, values: dict[str, Any], solver: Any = None) -> tuple[dict[
     chosen = choose_solver(solver)
     most = sum(abs(v) * min(p.max_copies, p.budget_units // p.units[name]) * len(p.names) for name, v in values.items())
     if most >= EXACT_IN_FLOATS:
-        raise SolverError(f"the objective can reach {float(most):.1e}, past 2^53, where floats skip whole numbers")
+        raise SolverError(f"the objective can reach {Decimal(most):.1e}, past 2^53, where floats skip whole numbers")
     model, x = build(p, values)
     try:
         model.solve(chosen)

@@ -52,7 +52,7 @@ def plot_policy_map(shares: pd.DataFrame, rows: str, axes: Sequence[Axes] | None
                 ax.text(j, i, f"{share:.2f}", ha="center", va="center", size=8,
                         color="white" if share < 0.55 else "black")
         ax.set(title=label(topology), xlabel="budget (u$)")
-        ax.set_xticks(range(grid.shape[1]), [f"{b:g}" for b in grid.columns])
+        ax.set_xticks(range(grid.shape[1]), [f"{b:g}" for b in grid.columns], rotation=45)
         ax.set_yticks(range(grid.shape[0]), [str(name) for name in grid.index])
     axes[0].set_ylabel(rows)
     return np.asarray(axes)
@@ -79,7 +79,7 @@ def plot_values(values: pd.DataFrame, metrics: Sequence[str] = ("correct", "cost
             ax.axvline(0, color="#999999", lw=1, zorder=0)
         ax.set_xlabel(names[metric])
         ax.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(y, values.choice)
+    axes[0].set_yticks(y, [label(name) for name in values.choice])
     return np.asarray(axes)
 
 

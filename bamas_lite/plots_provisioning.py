@@ -59,7 +59,7 @@ def plot_weight_growth(weights: Mapping[str, Sequence[int]], ax: Axes | None = N
     Args:
         weights: name -> W_1 of a pool of 1, 2, 3, ... tiers.
     """
-    ax = _axes(ax)
+    ax = _axes(ax, 8)
     for (name, line), (color, style, marker) in zip(weights.items(), _LINES, strict=False):
         ax.plot(range(1, len(line) + 1), [float(w) for w in line], style, color=color, marker=marker, label=name)
     ax.axhline(EXACT_IN_FLOATS, color="#D55E00", linewidth=1)
@@ -67,7 +67,7 @@ def plot_weight_growth(weights: Mapping[str, Sequence[int]], ax: Axes | None = N
                 textcoords="offset points", color="#A04000", size=9)
     ax.set(yscale="log", xlabel="number of tiers", ylabel="weight $W_1$ of the strongest tier")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.legend(frameon=False, loc="lower right")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
 

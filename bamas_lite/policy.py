@@ -91,8 +91,12 @@ PAPER_SETTINGS |= {"arithmetic": PAPER_SETTINGS["gsm8k"], "mathematics": PAPER_S
                    "code": PAPER_SETTINGS["mbpp"]}
 """The paper's settings by benchmark, and by the domain of our own tasks that stands for it."""
 
-OURS = Settings(OUR_REWARDS, "expectation", learning_rate=3e-3, epochs=40, batch=2_000)
-"""Settings under which training converges, in seconds."""
+OURS = Settings(OUR_REWARDS, "expectation", learning_rate=3e-3, epochs=10, batch=2_000, beta=0.01)
+"""Settings for logs of the size of ours (a second of training); chosen by cross-validation on their training tasks.
+
+More epochs fit the noise of a log. With the paper's beta the probabilities saturate before the better topology is
+found: rewards are about 1 here, and topologies differ by hundredths.
+"""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Limits:
 
     Attributes:
         seconds: wall-clock time of a run.
-        cpu_seconds: processor time of a process; on a busy machine it decides, and a verdict does not depend on the load.
+        cpu_seconds: processor time of a process; it does not depend on how busy the machine is.
         memory_bytes: address space of a process.
         file_bytes: size of a file.
         processes: processes and threads at a time, the first included.
@@ -201,7 +201,8 @@ def _run(program: str, setup: str, steps: list[tuple[str, str]], limits: Limits,
     nonce = secrets.token_hex(8)
     rlimits = [("RLIMIT_AS", limits.memory_bytes), ("RLIMIT_CPU", limits.cpu_seconds), ("RLIMIT_CORE", 0),
                ("RLIMIT_FSIZE", limits.file_bytes), ("RLIMIT_NOFILE", 64), ("RLIMIT_NPROC", limits.processes)]
-    job = {"program": program, "setup": setup, "steps": steps, "values": values or {}, "nonce": nonce, "limits": rlimits}
+    job = {"program": program, "setup": setup, "steps": steps, "values": values or {}, "nonce": nonce,
+           "limits": rlimits}
     end, output, protection = run_job(json.dumps(job).encode(), limits.seconds, limits.output_bytes, isolation)
     frames = []
     for line in output.splitlines():
@@ -212,8 +213,8 @@ def _run(program: str, setup: str, steps: list[tuple[str, str]], limits: Limits,
         if not isinstance(frame, list) or len(frame) < 2 or frame[0] != nonce:
             break
         frames.append(frame[1:])
-    stopped = {"late": f"took more than {limits.seconds:g} s", "busy": f"took more than {limits.cpu_seconds} s of processor time",
-               "output": f"sent more than {limits.output_bytes} bytes"
+    stopped = {"late": f"took more than {limits.seconds:g} s", "output": f"sent more than {limits.output_bytes} bytes",
+               "busy": f"took more than {limits.cpu_seconds} s of processor time"
                }.get(end, "ended before it had answered")
     if frames and frames[0][0] == "load":
         return _Run(False, [], ": ".join(map(str, frames[0][1:])), protection, len(output))
@@ -271,7 +272,7 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
     Args:
         program: untrusted Python source.
         tests: assert statements (trusted), each with what it needs; hidden from the program.
-        setup: statements (trusted) that the tests need; they run before the program, or after it if they need its names.
+        setup: statements (trusted) that the tests need; they run before the program, or after it if they need it.
         inputs: call expressions whose values are wanted.
         entry_point: the function that the program has to define.
         limits: what it may use.

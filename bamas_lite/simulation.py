@@ -171,8 +171,9 @@ class SimulatedLLM:
 
     @property
     def identity(self) -> str:
-        """What decides the replies, for the manifest of a log: parameters (name and checksum of the values) and seed."""
-        values = {name: entry["value"] for name, entry in self.parameters.model_dump().items() if "value" in entry}
+        """What decides the replies, for a log's manifest: parameters (name, checksum of the values) and seed."""
+        entries = self.parameters.model_dump().items()
+        values = {name: entry["value"] for name, entry in entries if isinstance(entry, dict)}
         return f"{self.name}, {self.parameters.name} {_hash(values).hexdigest()[:12]}, seed {self.seed}"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -303,7 +303,7 @@ def _part_file(folder: Path, seed: int, first: int) -> Path:
 
 
 def _write_whole(path: Path, write: Callable[[Path], Any], folder: Path | None = None) -> None:
-    """Write under another name (in `folder`, by default beside the file), then rename: readers see all of it or none."""
+    """Write under another name (in `folder`, by default beside the file), then rename: readers see all or nothing."""
     temporary = (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
     write(temporary)
     os.replace(temporary, path)

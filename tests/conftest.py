@@ -12,8 +12,9 @@ os.environ.update(PYTHONHASHSEED="0", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELIS
 os.environ.pop("MPLBACKEND", None)
 for name in [name for name in os.environ if name.endswith("_API_KEY")]:
     del os.environ[name]
-if os.environ.get("BENCHMARKS"):   # notebooks run in another folder than tests
-    os.environ["BENCHMARKS"] = str(Path(os.environ["BENCHMARKS"]).resolve())
+folder = os.environ.pop("BENCHMARKS", "")
+if folder:   # notebooks run in another folder than tests
+    os.environ["BENCHMARKS"] = str(Path(folder).resolve())
 
 matplotlib.use("Agg")   # tests need no screen; notebooks have kernels of their own
 

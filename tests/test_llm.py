@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -25,7 +26,7 @@ from bamas_lite.simulation import SimulatedLLM
 from bamas_lite.tasks import Task
 
 STRONG, WEAK = load_pool("paper").llms
-PRICE = st.decimals("0", "50", places=4) | st.decimals("0", "1", places=18)
+PRICE = st.decimals("0", "50", places=4) | st.integers(0, 10**14).map(lambda n: Decimal(n).scaleb(-18))
 LLMS = st.builds(lambda i, o: LLM(name="any", price_in=str(i), price_out=str(o), max_tokens=100, tier=1),
                  PRICE, PRICE.filter(lambda p: p > 0))
 BUDGET = st.decimals("0", "5000", places=3).map(str)

@@ -104,10 +104,10 @@ def test_notebook_ignores_output_at_most_twice(path):
 
 @every
 def test_cells_are_short(path):
-    cells = code_cells(read(path))
-    assert len(cells) <= 27
-    for cell in cells:
-        assert len(cell.source.splitlines()) <= 20, cell.source
+    cells, most_lines = code_cells(read(path)), 20 if path in MAIN else 30
+    assert len(cells) <= 30, "25 beside imports, parameters and the three exercises"
+    for cell in cells[1:]:   # the first one imports
+        assert len(cell.source.splitlines()) <= most_lines, cell.source
 
 
 @every

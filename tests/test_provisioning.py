@@ -342,6 +342,13 @@ def test_weights_past_the_floats_never_reach_a_solver():
     with pytest.raises(SolverError, match=r"past 2\^53"):
         hire(pool, 500, method="ilp")
     assert "past 2^53" in hire(pool, 500).explain()
+    team = hire(make_pool(*range(100, 0, -1)), 10**7, max_copies=1)  # weights past the largest float, too
+    assert team.tier_counts == (1,) * 100 and "e+6" in team.explain() and "past 2^53" in team.note
+
+
+def test_more_copies_than_a_program_should_have():
+    team = hire(make_pool(3, 1), 10**5, max_copies=10**9)
+    assert team.tier_counts == (33333, 1) and "more than 5000 variables" in team.note
 
 
 @pytest.mark.parametrize("solver", ["HiGHS", "PULP_CBC_CMD", pulp.PULP_CBC_CMD(msg=False)])

@@ -324,6 +324,15 @@ def test_a_changed_task_or_llm_under_the_same_name_is_not_mistaken_for_the_old_o
     assert ask(sim, WEAK, executor_messages(old), old).latency_s < ask(sim, slow, executor_messages(old), old).latency_s
 
 
+def test_identity_tells_what_decides_the_replies():
+    wording = {"description": "another value", "stick": {"meaning": "the chance that a wrong answer is repeated"}}
+    base = SimulatedLLM(1).identity
+    assert base == SimulatedLLM(1, {"base": "assumed", **wording}).identity
+    others = {SimulatedLLM(2).identity, SimulatedLLM(1, changed("stick/value/code", 0.5)).identity,
+              SimulatedLLM(1, {"base": "assumed", "name": "mine"}).identity}
+    assert len(others | {base}) == 4
+
+
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr("bamas_lite.simulation._PAIRS", 100)
     sim = SimulatedLLM(0)
@@ -347,6 +356,13 @@ def test_wrong_answers_are_made_and_fail_grading(task):
     assert not any(grade(task, as_reply(task.domain, answer)).correct for answer in found)
     assert grade(task, as_reply(task.domain, task.reference)).correct
     assert wrong_answers(replace(task)) == found
+
+
+def test_programs_that_never_end_are_no_wrong_answers():
+    loop = "def count(n):\n    i = 0\n    while i < n:\n        i += 1\n    return i"
+    task = Task("c/2", "code", 1, "Write count(n).", loop, tests=("assert count(3) == 3",), entry_point="count")
+    found = wrong_answers(task)
+    assert found and not [program for program in found if "i -= 1" in program or "pass" in program]
 
 
 @pytest.mark.parametrize("name", ["word_problems", "algebra_calculus", "python_functions"])

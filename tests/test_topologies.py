@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from bamas_lite import topologies
 from bamas_lite.casting import CastingError, cast_roles
-from bamas_lite.llm import CallError, Reply, Usage
+from bamas_lite.episode import Caller
+from bamas_lite.llm import BudgetMeter, CallError, Reply, Usage
 from bamas_lite.pool import ATOMS, LLM, exact, load_pool
-from bamas_lite.prompts import APPROACHES, PlanError, accepts, approach_of, parse_plan, section, tag
+from bamas_lite.prompts import APPROACHES, PlanError, accepts, approach_of, executor_messages, parse_plan, section, tag
 from bamas_lite.provisioning import provision
 from bamas_lite.simulation import SimulatedLLM
 from bamas_lite.tasks import Task
@@ -206,6 +207,22 @@ def test_star_reserves_every_call_before_it_starts_one():
     episode = run(backend, "SSS", "star", 2 * worst)
     assert (episode.n_calls, episode.stop_reason, episode.answer) == (2, "budget", "7")
     assert run(Scripted("#### 7"), "SSS", "linear", 2 * worst).n_calls == 3  # one at a time, what was not used is free
+
+
+def test_star_stops_at_the_first_call_that_does_not_fit():
+    budget = STRONG.call_cost(60, 384) + WEAK.call_cost(60, 370)  # a weak second call would fit, a strong one does not
+    assert [call.llm.name for call in run(Scripted("#### 7"), "SSW", "star", budget).calls] == ["Strong"]
+
+
+def test_a_call_after_calls_together_starts_when_the_slowest_has_ended():
+    async def main():
+        call = Caller(TASK, Meeting(2), BudgetMeter(RICH), {"executor": 384}, 0.0)
+        agents = cast_roles(team_of("SS"), "star")
+        await call.together([(agent, executor_messages(TASK)) for agent in agents])
+        await call(agents[0], executor_messages(TASK))
+        return [(record.start_s, record.end_s) for record in call.records]
+
+    assert asyncio.run(main()) == [(0, 1), (0, 2), (2, 5)]
 
 
 def test_star_in_paper_mode_runs_one_after_another():

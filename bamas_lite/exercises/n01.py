@@ -17,16 +17,16 @@ answer_1 = [W_1, W_2, W_3]"""
 
 exercise_2 = """\
 Exercise 2: break the average.
-Find three tiers, strongest first, each with one or two LLMs whose calls cost whole u$, and a budget of at most 40 u$, for
-which weights from the average costs choose a team that is not the largest vector (at least 2 agents, at most 5 copies of
-an LLM; a tie in weight does not count as wrong).
+Find three tiers, strongest first, each with one or two LLMs whose calls cost whole u$, and a budget of at most 40 u$,
+for which weights from the average costs choose a team that is not the largest vector (at least 2 agents, at most 5
+copies of an LLM; a tie in weight does not count as wrong).
 answer_2 = (tiers, budget), such as ([[9], [4, 6], [2]], 20)"""
 
 exercise_3 = """\
 Exercise 3: smaller weights.
-An LLM has at most max_copies copies, but equation (2) does not use that. Write a function of the costs (one LLM per tier,
-strongest first), the budget and max_copies, which returns weights that still dominate - the heaviest affordable team is
-the largest vector - and are as small as they can be made by counting the agents of each tier correctly.
+An LLM has at most max_copies copies, but equation (2) does not use that. Write a function of the costs (one LLM per
+tier, strongest first), the budget and max_copies, which returns weights that still dominate - the heaviest affordable
+team is the largest vector - and are as small as they can be made by counting the agents of each tier correctly.
 answer_3 = your function(costs, budget, max_copies) -> list of weights"""
 
 
@@ -58,7 +58,8 @@ def _vectors(tiers: Sequence[Sequence[int]], budget: int) -> list[tuple[int, ...
     found = set()
     for copies in itertools.product(range(6), repeat=len(llms)):
         if sum(copies) >= 2 and sum(n * c for n, (_, c) in zip(copies, llms, strict=True)) <= budget:
-            found.add(tuple(sum(n for n, (s, _) in zip(copies, llms, strict=True) if s == t) for t in range(len(tiers))))
+            found.add(tuple(sum(n for n, (tier, _) in zip(copies, llms, strict=True) if tier == t)
+                            for t in range(len(tiers))))
     return sorted(found)
 
 
@@ -88,8 +89,8 @@ def check_2(answer: tuple[Sequence[Sequence[int]], int] | None) -> None:
     if _weigh(vectors[-1], weights) < heaviest:
         print("Exercise 2: right.")
         return
-    print(f"Exercise 2: not yet: with weights {weights} the largest vector, {vectors[-1]}, is heaviest. Hint: a weak tier "
-          "must be able to hold more agents than budget / average cost; how cheap must its cheap LLM be then?")
+    print(f"Exercise 2: not yet: with weights {weights} the largest vector, {vectors[-1]}, is heaviest. Hint: a weak "
+          "tier must be able to hold more agents than budget / average cost; how cheap must its cheap LLM be then?")
 
 
 def check_3(weights_of: Callable[[list[int], int, int], Sequence[int]] | None) -> None:
@@ -113,8 +114,8 @@ def check_3(weights_of: Callable[[list[int], int, int], Sequence[int]] | None) -
         teams = [n for n in itertools.product(range(max_copies + 1), repeat=len(costs)) if _weigh(n, costs) <= budget]
         largest = max(teams)
         if any(_weigh(n, weights) >= _weigh(largest, weights) for n in teams if n != largest):
-            print(f"Exercise 3: for {case} weights {weights} do not make {largest} the heaviest. Hint: how many agents of "
-                  "a tier can a team hold at the most? The smaller of two numbers.")
+            print(f"Exercise 3: for {case} weights {weights} do not make {largest} the heaviest. Hint: how many agents "
+                  "of a tier can a team hold at the most? The smaller of two numbers.")
             return
         largest_needed = [1]
         for c in reversed(costs[1:]):

@@ -13,22 +13,22 @@ from bamas_lite.provisioning import ROLE_LIMITS, InfeasibleBudgetError, provisio
 
 exercise_1 = """\
 Exercise 1: how dear may it get?
-The paper's pool, 500 tokens in, 384 out, budget 1250 u$. Up to which completion price of DeepSeek-V3 (u$ per token, all other
-prices unchanged) does the team have two agents of it? Give it to three decimals, rounded down.
+The paper's pool, 500 tokens in, 384 out, budget 1250 u$. Up to which completion price of DeepSeek-V3 (u$ per token, all
+other prices unchanged) does the team have two agents of it? Give it to three decimals, rounded down.
 answer_1 = the price"""
 
 exercise_2 = """\
 Exercise 2: in time.
-A Linear team runs its agents one after the other, so its time is the sum of theirs. Write a function that returns the largest
-vector (agents per tier, strongest first, as a tuple; one LLM per tier) within the budget and within `limit` seconds, with
-at least 2 and at most 5 copies - or None if there is no such team. All numbers are whole. An integer program or enumeration:
-as you like.
-answer_2 = your function(costs, seconds, budget, limit) -> tuple or None; "at least 2" counts all agents, "at most 5" each tier"""
+A Linear team runs its agents one after the other, so its time is the sum of theirs. Write a function that returns the
+largest vector (agents per tier, strongest first, as a tuple; one LLM per tier) within the budget and within `limit`
+seconds, with at least 2 agents in all and at most 5 copies of an LLM - or None if there is no such team. All numbers
+are whole. An integer program or enumeration: as you like.
+answer_2 = your function(costs, seconds, budget, limit) -> tuple or None"""
 
 exercise_3 = """\
 Exercise 3: a team for Feedback.
-From which budget on (u$) does the paper's pool, provisioned with ROLE_LIMITS["feedback"], have two executors of the stronger
-LLM?
+From which budget on (u$) does the paper's pool, provisioned with ROLE_LIMITS["feedback"], have two executors of the
+stronger LLM?
 answer_3 = the least budget"""
 
 
@@ -54,7 +54,7 @@ def check_1(price: Any) -> None:
     if strong[0] < 2:
         print("Exercise 1: at that price the team has no two of them. Hint: what may one call cost at the most?")
     elif strong[1] >= 2:
-        print("Exercise 1: it may be dearer still. Hint: take the cost of the prompt from the most that a call may cost.")
+        print("Exercise 1: it may be dearer still. Hint: take the prompt's cost from the most that a call may cost.")
     else:
         print("Exercise 1: right.")
 

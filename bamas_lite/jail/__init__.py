@@ -1,4 +1,4 @@
-"""What runs inside the sandbox. It needs the standard library only, and is started by a bare interpreter as `jail.server`.
+"""What runs inside the sandbox, with the standard library only: a bare interpreter starts `jail.server`.
 
-`values` carries plain data across the wall, `system` builds the wall, `server` runs one untrusted program after another.
+`values` carries plain data across the wall, `system` builds the wall, `server` runs untrusted programs behind it.
 """

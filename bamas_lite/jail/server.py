@@ -2,9 +2,9 @@
 
 The server never reads a job, its fork does: so no memory that a program inherits holds anything of an earlier job.
 
-A job (JSON) has `setup`, `program`, `values` (name -> encoded), `steps` ([kind, source]), `nonce` and `limits`. Its results
-are JSON lines [nonce, ...]: ["loaded"] or ["load", type, message]; then for each step ["value", encoded], or
-["opaque" or "error", type, message]. They travel in chunks: code (CODES), length, bytes.
+A job (JSON) has `setup`, `program`, `values` (name -> encoded), `steps` ([kind, source]), `nonce` and `limits`. Its
+results are JSON lines [nonce, ...]: ["loaded"] or ["load", type, message]; then for each step ["value", encoded],
+["opaque", type] or ["error", type, message]. They travel in chunks: code (CODES), length, bytes.
 """
 
 import json
@@ -22,8 +22,8 @@ from .values import Opaque, decode, encode
 CODES = {"data": 0, "end": 1, "late": 2, "busy": 3, "output": 4, "ready": 5}
 HEADER = struct.Struct("!QdQ")  # bytes of the job, seconds, most bytes of output
 CHUNK = struct.Struct("!BI")
-USUAL_MODULES = ("abc array bisect calendar cmath copy dataclasses enum functools heapq inspect io math numbers operator "
-                 "queue random re statistics string textwrap threading traceback types typing").split()
+USUAL_MODULES = ("abc array bisect calendar cmath copy dataclasses enum functools heapq inspect io math numbers "
+                 "operator queue re statistics string textwrap threading traceback types typing").split()
 
 
 def write_all(fd, data):

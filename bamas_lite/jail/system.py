@@ -1,6 +1,5 @@
 """What the operating system can do to keep a process apart, where it can: limits, users, namespaces, cleaning up."""
 
-import itertools
 import os
 import signal
 import struct
@@ -71,7 +70,7 @@ def remove_contents(folder, most=None):
     Raises:
         OSError: there are more than `most` files.
     """
-    removed = 0
+    removed, prefix = 0, os.urandom(8).hex()
     while entries := list(os.scandir(folder)):
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -80,7 +79,7 @@ def remove_contents(folder, most=None):
                     path = os.path.join(entry.path, inner)
                     if os.path.isdir(path) and not os.path.islink(path):
                         os.chmod(path, 0o700)  # else it could not be moved
-                    os.rename(path, os.path.join(folder, "moved%d" % removed))
+                    os.rename(path, os.path.join(folder, f"{prefix}-{removed}"))
                     removed += 1
                 os.rmdir(entry.path)
             else:
@@ -142,13 +141,13 @@ def enter_namespaces(libc, ctypes, read_only, hidden):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             open(target, "w").close()
         mount(path, target, None, bind | recursive)
-        locked = os.statvfs(target).f_flag & 0x3FF & ~remount  # a user namespace may not lift what the system has set
+        locked = os.statvfs(target).f_flag & 0xF  # read-only, nosuid, nodev, noexec: a user namespace may not lift them
         mount(None, target, None, remount | bind | nosuid | flags | locked)
 
     if user or libc.unshare(everything):
         check(libc.unshare(everything | users), "unshare")
-        for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (user, user)),
-                           ("gid_map", "%d %d 1" % (group, group))):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"),
+                           ("gid_map", f"{group} {group} 1")):
             with open("/proc/self/" + name, "w", encoding="ascii") as file:
                 file.write(text)
     outside = os.fork()
