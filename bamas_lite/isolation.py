@@ -26,7 +26,7 @@ from bamas_lite.jail.server import CHUNK, CODES, HEADER, read_exactly, write_all
 from bamas_lite.jail.system import remove_contents
 
 WAYS = ("bubblewrap", "namespaces", "limits")
-JAIL = Path(__file__).with_name("jail")
+JAIL = Path(__file__).resolve().with_name("jail")
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin")
 START_SECONDS = 20.0
 GRACE_SECONDS = 3.0
@@ -47,9 +47,11 @@ def _read_only() -> list[str]:
 
 
 def _hidden() -> list[str]:
-    """Folders of installed packages in it: this project, with its reference answers, may be in one."""
-    return sorted({path for path in sys.path if path.endswith("-packages") and Path(path).is_dir()
-                   and any(Path(path).is_relative_to(top) for top in _read_only())})
+    """What must not be seen of it: this project, with its reference answers, and installed packages."""
+    folders = {JAIL.parent.parent, *(Path(path) for path in sys.path if path.endswith("-packages"))}
+    seen = sorted(folder for folder in folders if folder.is_dir()
+                  and any(folder.is_relative_to(top) for top in _read_only()))
+    return [str(folder) for folder in seen if not any(other in folder.parents for other in seen)]
 
 
 def _bubblewrap() -> list[str]:
@@ -83,11 +85,11 @@ class _Server:
             raise IsolationError(f"{way} needs Linux")
         prefix = _bubblewrap() if way == "bubblewrap" else []
         self._folder = tempfile.mkdtemp(prefix="bamas-") if way == "limits" else None
+        python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
         setup = {"way": way, "folder": self._folder or "/tmp", "read_only": _read_only(),
                  "hidden": _hidden(), "user": random.SystemRandom().randrange(1 << 28, 1 << 29)}
         self._process = subprocess.Popen(
-            [*prefix, os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-s", "-S", "-B", "-P",
-             "-X", "utf8", "-m", "jail.server", json.dumps(setup)],
+            [*prefix, python, "-s", "-S", "-B", "-P", "-X", "utf8", "-m", "jail.server", json.dumps(setup)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
             env={"PYTHONHASHSEED": "0", "PYTHONPATH": "/" if prefix else str(JAIL.parent)}
             | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
@@ -152,7 +154,9 @@ class _Server:
     def close(self) -> None:
         """End the process and remove its folder."""
         self._kill()
-        self._process.communicate()
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
         if self._folder:
             with contextlib.suppress(OSError):
                 remove_contents(self._folder)
@@ -160,6 +164,8 @@ class _Server:
 
     def forget(self) -> None:
         """Give up a server that belongs to the process from which this one was forked."""
+        self._process.stdin.close()
+        self._process.stdout.close()
         self._process.returncode = 0
 
 
@@ -193,6 +199,8 @@ class _Pool:
             return kind, output, server.protection
 
     def _take(self, way: str | None) -> tuple[_Server, bool]:
+        if way is not None and way not in WAYS:
+            raise ValueError(f"isolation = {way!r}: expected None or one of {', '.join(WAYS)}")
         with self._lock:
             for candidate in (way,) if way else self._ways:
                 if self._idle[candidate]:

@@ -104,6 +104,8 @@ class _Pool:
     def forget(self) -> None:
         """In a forked process: the workers are the parent's."""
         for worker in self._idle:
+            worker.stdin.close()
+            worker.stdout.close()
             worker.returncode = 0
         self._idle = []
 

@@ -9,25 +9,18 @@ returns an object that equals everything gains nothing. How the process is kept 
 
 from __future__ import annotations
 
-import ast
-import builtins
 import json
 import secrets
-import sys
-import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from bamas_lite.asserts import Test, renamed, split_tests
 from bamas_lite.isolation import run_job
 from bamas_lite.jail.values import decode
 
 COMPARED_HERE = 1 << 16
 """Bytes of results up to which plain comparisons are made here; more are compared in the sandbox, under its limits."""
-
-_warnings_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,94 +64,6 @@ class Outcome:
     reason: str
     protection: str
     inside_tests: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """One statement of a test; an assert is `calls` for the program and a `check` of their values V0, V1, ..."""
-
-    statement: str
-    calls: tuple[str, ...] = ()
-    check: str | None = None
-    expected: tuple[Any, ...] = ()  # the value v if the check is V0 == v, so that it can be made here
-    inside: bool = False
-
-
-class _Split(ast.NodeTransformer):
-    """Takes out of an expression what the program has to compute."""
-
-    def __init__(self, entry_point: str, trusted: frozenset[str]) -> None:
-        self.entry_point, self.trusted = entry_point, trusted
-        self.calls: list[str] = []
-        self.inside = False
-
-    def _of_program(self, name: str) -> bool:
-        return name == self.entry_point or not (name in self.trusted or hasattr(builtins, name))
-
-    def _take(self, node: ast.expr) -> ast.expr:
-        self.calls.append(ast.unparse(node))
-        return ast.Name(f"V{len(self.calls) - 1}", ast.Load())
-
-    def visit(self, node: ast.AST) -> Any:
-        """Take the longest chain f(...).a[...] that starts at a name of the program, or a comprehension with one."""
-        root = node
-        while isinstance(root, (ast.Call, ast.Attribute, ast.Subscript)):
-            root = root.func if isinstance(root, ast.Call) else root.value
-        if isinstance(root, ast.Name) and self._of_program(root.id):
-            return self._take(node)
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)):
-            names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-            bound = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {n.arg for n in ast.walk(node)
-                                                                            if isinstance(n, ast.arg)}
-            if any(self._of_program(n.id) for n in names if n.id not in bound):
-                self.inside = True
-                return self._take(node)
-            return node
-        return self.generic_visit(node)
-
-
-@lru_cache(maxsize=4096)
-def _split(tests: tuple[str, ...], setup: str, entry_point: str) -> tuple[tuple[_Test, ...], str]:
-    """The statements of the tests, and what of the set-up holds without the program (imports and definitions)."""
-    kept = [node for node in _parse(setup, "setup").body
-            if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))]
-    names = {name for node in kept for name in ([node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else [
-        (alias.asname or alias.name).partition(".")[0] for alias in node.names])}
-    trusted = frozenset(names | sys.stdlib_module_names)
-    found: list[_Test] = []
-    modules: set[str] = set()
-    for number, test in enumerate(tests):
-        for node in _parse(test, f"tests[{number}]").body:
-            statement = ast.unparse(node)
-            if not isinstance(node, ast.Assert):
-                found.append(_Test(statement, inside=True))
-                continue
-            split = _Split(entry_point, trusted)
-            check = split.visit(node.test)
-            modules |= {n.id for n in ast.walk(check) if isinstance(n, ast.Name)} & sys.stdlib_module_names - names
-            found.append(_Test(ast.unparse(ast.parse(statement).body[0].test), tuple(split.calls), ast.unparse(check),
-                               _literal(check), split.inside))
-    imports = [ast.Import([ast.alias(name)]) for name in sorted(modules)]
-    return tuple(found), ast.unparse(ast.Module([*imports, *kept], []))
-
-
-def _parse(source: str, field: str) -> ast.Module:
-    try:
-        with _warnings_lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a published test may hold an odd escape such as "\\d"
-            return ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{field} = {source[:80]!r}: expected Python statements ({error})") from None
-
-
-def _literal(check: ast.expr) -> tuple[Any, ...]:
-    if isinstance(check, ast.Compare) and isinstance(check.left, ast.Name) and len(check.ops) == 1 and (
-            check.left.id == "V0" and isinstance(check.ops[0], ast.Eq)):
-        try:
-            return (ast.literal_eval(check.comparators[0]),)
-        except (ValueError, TypeError):
-            pass
-    return ()
 
 
 def _text(form: Any) -> str:
@@ -221,7 +126,7 @@ def _run(program: str, setup: str, steps: list[tuple[str, str]], limits: Limits,
     return _Run(bool(frames) and frames[0] == ["loaded"], frames[1:], f"the program {stopped}", protection, len(output))
 
 
-def _verdicts(tests: Sequence[_Test], run: _Run, trusted_setup: str, limits: Limits, isolation: str | None
+def _verdicts(tests: Sequence[Test], run: _Run, trusted_setup: str, limits: Limits, isolation: str | None
               ) -> list[str | None]:
     """For each test "" if it holds, why it does not, or None if its values cannot leave the process."""
     verdicts: list[str | None] = []
@@ -229,15 +134,14 @@ def _verdicts(tests: Sequence[_Test], run: _Run, trusted_setup: str, limits: Lim
     values: dict[str, Any] = {}
     results = iter(run.results)
     for number, test in enumerate(tests):
-        got = [next(results, None) for _ in (test.calls if test.check is not None else (test.statement,))]
+        got = [next(results, None) for _ in test.steps]
         verdict: str | None = ""
         if None in got:
             verdict = run.stopped
         elif errors := [index for index, result in enumerate(got) if result[0] != "value"]:
-            first = got[errors[0]]
-            source = test.calls[errors[0]] if test.check is not None else test.statement
-            opaque = first[0] == "opaque" and len(test.calls) > 1
-            verdict = None if opaque else f"{source[:120]} -> {_shown(first, message=True)}"
+            error, source = got[errors[0]], test.steps[errors[0]][1]
+            opaque = error[0] == "opaque" and len(test.calls) > 1
+            verdict = None if opaque else f"{source[:120]} -> {_shown(error, message=True)}"
         elif test.check is not None:
             try:
                 if test.expected and run.size <= COMPARED_HERE:
@@ -249,20 +153,12 @@ def _verdicts(tests: Sequence[_Test], run: _Run, trusted_setup: str, limits: Lim
                 verdict = "the program sent something unreadable"
         verdicts.append(verdict)
     if pending:
-        steps = [("truth", _renamed(check, number)) for number, check in pending]
+        steps = [("truth", renamed(check, number)) for number, check in pending]
         checked = _run("", trusted_setup, steps, limits, isolation, values)
         for index, (number, _) in enumerate(pending):
             holds = index < len(checked.results) and checked.results[index] == ["value", True]
             verdicts[number] = "" if holds else f"not true: {tests[number].statement[:200]}"
     return verdicts
-
-
-def _renamed(check: str, number: int) -> str:
-    tree = ast.parse(check, mode="eval")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id[0] == "V" and node.id[1:].isdigit():
-            node.id = f"V{number}_{node.id[1:]}"
-    return ast.unparse(tree)
 
 
 def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inputs: Sequence[str] = (),
@@ -274,7 +170,7 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
         tests: assert statements (trusted), each with what it needs; hidden from the program.
         setup: statements (trusted) that the tests need; they run before the program, or after it if they need it.
         inputs: call expressions whose values are wanted.
-        entry_point: the function that the program has to define.
+        entry_point: the function that the program has to define (needed where it has the name of a builtin).
         limits: what it may use.
         isolation: one of `isolation.WAYS`; None takes the first that works here.
 
@@ -283,9 +179,8 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
         IsolationError: the sandbox cannot be started.
     """
     limits = limits or Limits()
-    split, trusted_setup = _split(tuple(tests), setup, entry_point)
-    steps = [step for test in split for step in ([("eval", call) for call in test.calls] if test.check is not None else
-                                                 [("exec", test.statement)])]
+    split, trusted_setup = split_tests(tuple(tests), setup, entry_point)
+    steps = [step for test in split for step in test.steps]
     run = _run(program, setup, [*steps, *(("eval", call) for call in inputs)], limits, isolation)
     outputs = tuple(map(_shown, run.results[len(steps):]))
     if not run.loaded:
@@ -293,10 +188,10 @@ def run_python(program: str, *, tests: Sequence[str] = (), setup: str = "", inpu
     verdicts = _verdicts(split, run, trusted_setup, limits, isolation)
     inside = sum(test.inside for test in split)
     if None in verdicts:  # asserts about objects of the program's own classes: only its own process can decide them
-        again = [_Test(test.statement, (test.statement,), "V0", inside=True) if verdict is None else test
-                 for test, verdict in zip(split, verdicts, strict=True)]
         inside += verdicts.count(None)
-        steps = [(("truth" if test.check == "V0" else "eval"), call) for test in again for call in test.calls]
-        verdicts = _verdicts(again, _run(program, setup, steps, limits, isolation), trusted_setup, limits, isolation)
+        again = [Test(f"assert {test.statement}") if verdict is None else test
+                 for test, verdict in zip(split, verdicts, strict=True)]
+        run = _run(program, setup, [step for test in again for step in test.steps], limits, isolation)
+        verdicts = _verdicts(again, run, trusted_setup, limits, isolation)
     reason = next((verdict for verdict in verdicts if verdict), "")
     return Outcome(bool(split) and not reason, True, outputs, reason, run.protection, inside)

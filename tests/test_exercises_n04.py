@@ -40,7 +40,7 @@ def test_what_is_wrong_gets_a_hint(check, answer, words, capsys):
     check(answer)
     said = capsys.readouterr().out
     assert words in said and said.startswith("Exercise") and "right.\n" not in said
-    assert "0.0359" not in said
+    assert "0.0359" not in said and "0.036" not in said
 
 
 def test_what_is_right_is_right(capsys):

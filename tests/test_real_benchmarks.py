@@ -69,8 +69,7 @@ def test_mbpp_references():
     grades = grade_many(list(zip(tasks, replies, strict=True)))
     assert [(task.task_id, found.reason) for task, found in zip(tasks, grades, strict=True) if not found.correct] == []
     idle = grade_many([(task, f"def {task.entry_point}(*arguments):\n    pass\n") for task in tasks])
-    passed = [task for task, found in zip(tasks, idle, strict=True) if found.correct]
-    assert all(test.rstrip().endswith(("None", "== (None)")) for task in passed for test in task.tests), passed
+    assert [task.task_id for task, found in zip(tasks, idle, strict=True) if found.correct] == []
 
 
 def test_mbpp_tests_are_decided_outside_and_programs_vote():

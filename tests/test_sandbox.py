@@ -294,6 +294,19 @@ def test_there_are_no_files_of_others_behind_a_wall(walled, tmp_path):
     assert target.read_text(encoding="utf-8") == "secret"
 
 
+def test_the_project_is_hidden_where_the_sandbox_sees_its_folder(monkeypatch):
+    project = Path(isolation.__file__).resolve().parent.parent
+    monkeypatch.setattr(isolation, "_read_only", lambda: [str(project.parent)])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project / "env" / "site-packages")])
+    (hidden := isolation._hidden()).remove(str(project))
+    assert not any(Path(folder).is_relative_to(project) for folder in hidden)
+
+
+def test_an_unknown_way_is_named():
+    with pytest.raises(ValueError, match="isolation = 'chroot': expected None or one of bubblewrap"):
+        run_python(GOOD, isolation="chroot")
+
+
 def test_without_bubblewrap_the_next_way_is_taken(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda *a, **k: None)
     with pytest.raises(IsolationError, match="not installed|needs Linux"):

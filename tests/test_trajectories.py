@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bamas_lite import CallError, SimulatedLLM, generate_trajectories, load_pool, load_tasks
-from bamas_lite import load_trajectories
+from bamas_lite import CallError, SimulatedLLM, generate_trajectories, load_pool, load_tasks, load_trajectories
 from bamas_lite.topologies import TOPOLOGIES
-from bamas_lite.trajectories import SCHEMA, TrajectoryError
+from bamas_lite.trajectories import SCHEMA, TrajectoryError, load_manifest
 
 POOL = load_pool("paper")
 BUDGETS = (300, 500, 1250)  # the first is infeasible: two GPT-4.1 nano cost 407.2
@@ -71,7 +70,7 @@ def test_killed_at_any_moment_and_resumed(tmp_path):
     killed = tmp_path / "killed.parquet"
     rng, kills = random.Random(5), 0
     parts = killed.with_suffix(".parts")
-    for attempt in range(40):
+    for _ in range(40):
         process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(killed)])
         before = len(list(parts.glob("*.parquet"))) if parts.exists() else 0
         # Wait until it has saved one part more, then kill it somewhere in the next ones.
@@ -133,6 +132,22 @@ def test_another_run_is_not_resumed(tasks, tmp_path):
     assert len(again) == len(tasks) * len(TOPOLOGIES)
     with pytest.raises(TrajectoryError, match=r"another run: its budgets is \[1250.0\]"):
         generate_trajectories(tasks, (1625,), pool=POOL, backend=SimulatedLLM, path=path)
+
+
+def test_a_log_says_how_it_was_made_and_is_not_mixed_with_other_parameters(tasks, tmp_path):
+    def weaker(seed):
+        return SimulatedLLM(seed, {"base": "assumed", "name": "weaker", "level_slope": {"value": {"arithmetic": 0.2}}})
+
+    path = tmp_path / "log.parquet"
+    generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM, seeds=(0, 4), path=path)
+    manifest = load_manifest(path)
+    assert manifest["n_tasks"] == len(tasks) and manifest["budgets"] == [1250.0] and manifest["seeds"] == [0, 4]
+    assert manifest["backend"] == [SimulatedLLM(0).identity, SimulatedLLM(4).identity]
+    with pytest.raises(TrajectoryError, match="another run: its backend is .*assumed.* this call's is .*weaker"):
+        generate_trajectories(tasks, (1250,), pool=POOL, backend=weaker, seeds=(0, 4), path=path)
+    load_trajectories(path).to_parquet(path)
+    with pytest.raises(TrajectoryError, match="does not say how it was made"):
+        load_manifest(path)
 
 
 @pytest.mark.parametrize(("change", "message"), [
