@@ -37,7 +37,7 @@ def test_pairs_and_estimates():
 
 
 def test_by_topology_draws_each_line_in_percent():
-    values = pd.DataFrame([{"choice": t, "budget": b, "correct": 0.5 + 0.1 * i, "correct_low": 0.4, "correct_high": 0.95}
+    values = pd.DataFrame([{"choice": t, "budget": b, "correct": 0.5 + i / 10, "correct_low": 0.4, "correct_high": 0.9}
                            for i, t in enumerate(TOPOLOGIES) for b in (500, 1000)])
     ax = plots.plot_by_topology(values, "budget", xlabel="budget (u$)", ylabel="right (%)")
     drawn = [container.lines[0].get_ydata() for container in ax.containers]
