@@ -172,7 +172,14 @@ def _model() -> SentenceTransformer:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Loading bars and notices go nowhere; exceptions pass."""
+    """Loading bars (also those that notebooks draw) and notices go nowhere; exceptions pass."""
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        from transformers.utils import logging
+        bars = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if bars:
+                logging.enable_progress_bar()

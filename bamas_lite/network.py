@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +17,6 @@ from bamas_lite.losses import expectation_loss, importance_loss, mean_entropy, p
 from bamas_lite.rewards import LogTable
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from bamas_lite.policy import Settings
 
 Features = Literal["concatenate", "add"]
@@ -66,8 +65,12 @@ class PolicyNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Examples:
-    """A LogTable as tensors, float64: n states x 4 topologies; cells without rows have count 0 and reward 0."""
+    """A LogTable as tensors, float64: n states x 4 topologies; cells without rows have count 0 and reward 0.
 
+    `task` numbers the task of each state.
+    """
+
+    task: Tensor
     embedding: Tensor
     budget: Tensor
     count: Tensor
@@ -77,9 +80,11 @@ class Examples:
     @classmethod
     def from_table(cls, table: LogTable, embedding: np.ndarray, budget_scale: float) -> Examples:
         """`embedding` is that of each state's question, (n, 384)."""
+        task = torch.tensor(np.unique(table.task_id, return_inverse=True)[1])
         budget, count, R, R_over_b = (torch.tensor(x, dtype=torch.float64) for x in
                                       (table.budget / budget_scale, table.count, table.R, table.R_over_b))
-        return cls(torch.tensor(embedding, dtype=torch.float64), budget, count, R.nan_to_num(), R_over_b.nan_to_num())
+        return cls(task, torch.tensor(embedding, dtype=torch.float64), budget, count, R.nan_to_num(),
+                   R_over_b.nan_to_num())
 
     def select(self, states: Tensor) -> Examples:
         """Some states, by index."""
@@ -122,41 +127,59 @@ LEARNERS: dict[str, Learner] = {"reinforce": reinforce, "supervised": supervised
 
 def _adam(network: PolicyNetwork, examples: Examples, settings: Settings, generator: torch.Generator,
           loss_of: Callable[[Tensor, Examples, float], Tensor]) -> History:
-    """Adam over shuffled batches; ends with the parameters of the epoch with the best mean reward on all data.
+    """Adam over shuffled batches; ends with the parameters of the best epoch.
 
-    A batch holds whole states, as many as make up `settings.batch` log rows.
+    A batch holds whole states, as many as make up `settings.batch` log rows. The best epoch has the largest mean reward on
+    all data, drawn from the policy (paper), or, with `settings.holdout`, chosen greedily on the tasks that were kept aside.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
-    n_states = len(examples)
-    states_per_batch = max(1, round(settings.batch * n_states / float(examples.count.sum())))
-    history, best = [_entry(0, network, examples, settings, loss_of)], None
+    train, aside = hold_out(examples, settings.holdout, generator)
+    states_per_batch = max(1, round(settings.batch * len(train) / float(train.count.sum())))
+    history, best = [_entry(0, network, examples, aside, settings, loss_of)], None
     for epoch in range(1, settings.epochs + 1):
-        order = torch.randperm(n_states, generator=generator)
-        for states in order.split(states_per_batch):
-            batch = examples.select(states) if len(states) < n_states else examples
+        for states in torch.randperm(len(train), generator=generator).split(states_per_batch):
+            batch = train.select(states)
             optimizer.zero_grad()
             loss_of(network(batch.embedding, batch.budget), batch, settings.beta).backward()
             optimizer.step()
-        history.append(_entry(epoch, network, examples, settings, loss_of))
-        if best is None or history[-1]["reward"] > best[0]:
-            best = history[-1]["reward"], {k: v.clone() for k, v in network.state_dict().items()}
-    if best is not None:
-        network.load_state_dict(best[1])
+        history.append(_entry(epoch, network, examples, aside, settings, loss_of))
+        value = history[-1]["reward_aside" if aside else "reward"]
+        if best is None or value > best[0]:
+            best = value, {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    network.load_state_dict(best[1])
     return history
 
 
+def hold_out(examples: Examples, share: float, generator: torch.Generator) -> tuple[Examples, Examples | None]:
+    """Keep a share of the tasks aside, with all their states: (the others, those aside); none are aside for share 0."""
+    if share == 0:
+        return examples, None
+    tasks = examples.task.unique()
+    n_aside = max(1, round(share * len(tasks)))
+    if n_aside == len(tasks):
+        raise ValueError(f"holdout = {share}: leaves no task to train on; the log has {len(tasks)}")
+    is_aside = torch.isin(examples.task, tasks[torch.randperm(len(tasks), generator=generator)[:n_aside]])
+    return examples.select((~is_aside).nonzero()[:, 0]), examples.select(is_aside.nonzero()[:, 0])
+
+
 @torch.no_grad()
-def _entry(epoch: int, network: PolicyNetwork, e: Examples, settings: Settings,
+def _entry(epoch: int, network: PolicyNetwork, examples: Examples, aside: Examples | None, settings: Settings,
            loss_of: Callable[[Tensor, Examples, float], Tensor]) -> dict[str, Any]:
-    """The state of training after an epoch, on all data."""
-    logits = network(e.embedding, e.budget)
-    greedy = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+    """The state of training after an epoch: on all data, and on the tasks aside."""
+    logits = network(examples.embedding, examples.budget)
+    entry = {"epoch": epoch, "loss": loss_of(logits, examples, settings.beta).item(),
+             "reward": _mean_reward(logits.softmax(-1), examples),
+             "reward_greedy": _mean_reward(_greedy(logits), examples),
+             "entropy": mean_entropy(logits.log_softmax(-1), examples.count).item()}
+    if aside:
+        entry["reward_aside"] = _mean_reward(_greedy(network(aside.embedding, aside.budget)), aside)
+    return entry
 
-    def mean_reward(pi: Tensor) -> float:
-        return float((e.count * pi * e.R_over_b).sum() / e.count.sum())
 
-    return {"epoch": epoch,
-            "loss": float(loss_of(logits, e, settings.beta)),
-            "reward": mean_reward(logits.softmax(-1)),
-            "reward_greedy": mean_reward(greedy),
-            "entropy": float(mean_entropy(logits.log_softmax(-1), e.count))}
+def _mean_reward(pi: Tensor, e: Examples) -> float:
+    """Mean over log rows of pi / b * R: the mean reward of pi, exact for a full factorial."""
+    return ((e.count * pi * e.R_over_b).sum() / e.count.sum()).item()
+
+
+def _greedy(logits: Tensor) -> Tensor:
+    return nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])

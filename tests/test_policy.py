@@ -12,7 +12,7 @@ from synthetic import pseudo_encode, synthetic_log
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.losses import expectation_loss, importance_loss, published_loss, regression_loss
-from bamas_lite.network import Examples, PolicyNetwork
+from bamas_lite.network import Examples, PolicyNetwork, hold_out
 from bamas_lite.policy import (
     CODE_REWARDS,
     OUR_REWARDS,
@@ -263,11 +263,34 @@ def test_training_finds_a_topology_that_depends_on_the_budget(data, learner):
 
 def test_the_best_epoch_is_kept(data):
     tasks, log = data
-    result = train_policy(log, tasks=tasks, learning_rate=0.02, epochs=8, batch=20)  # so fast that it jumps about
+    # so fast that it jumps about
+    result = train_policy(log, tasks=tasks, learning_rate=0.02, epochs=8, batch=20, holdout=0.0)
     table = LogTable.from_log(log)
     pi = result.policy.probabilities(questions_of(table.task_id, tasks), table.budget)
     assert result.history.reward[1:].max() > result.history.reward.iloc[-1]
     assert (pi * table.R).sum(1).mean() == pytest.approx(result.history.reward[1:].max(), abs=1e-6)
+
+
+def test_the_epoch_that_does_best_on_the_tasks_aside_is_kept(data):
+    tasks, log = data
+    options = {"tasks": tasks, "learning_rate": 3e-3, "batch": 100, "holdout": 0.3, "seed": 1}
+    long = train_policy(log, epochs=15, **options)
+    best = int(long.history.reward_aside[1:].idxmax())
+    assert best < 15
+    short = train_policy(log, epochs=best, **options)  # the same way, up to there
+    assert torch.equal(long.policy.network.output.weight, short.policy.network.output.weight)
+
+
+def test_whole_tasks_are_kept_aside(data):
+    tasks, log = data
+    table = LogTable.from_log(log)
+    examples = Examples.from_table(table, pseudo_encode(questions_of(table.task_id, tasks)), 2000.0)
+    train, aside = hold_out(examples, 0.3, torch.Generator().manual_seed(0))
+    assert len(aside.task.unique()) == 9 and len(train.task.unique()) == 21
+    assert not set(aside.task.tolist()) & set(train.task.tolist())
+    assert torch.equal(torch.cat([aside.R, train.R]).sum(), examples.R.sum())
+    with pytest.raises(ValueError, match="holdout = 0.9: leaves no task to train on; the log has 2"):
+        hold_out(examples.select(torch.arange(6)), 0.9, torch.Generator())
 
 
 def test_error_rows_change_nothing(data):
@@ -292,7 +315,7 @@ def test_own_learner_and_settings(data):
     assert result.policy.select("Anything?", 700) == "star"
     assert result.history.seed.item() == 7 and result.policy.about["learner"] == "always_star"
     for wrong, message in (({"objective": "best"}, "objective = 'best': expected 'published'"),
-                           ({"epochs": 0}, "epochs = 0"), ({"learning_rate": -1.0}, "learning_rate = -1.0"),
+                           ({"epochs": 0}, "epochs = 0"), ({"learning_rate": -1.0}, "learning_rate = -1.0"), ({"holdout": 1.0}, "holdout = 1.0"),
                            ({"momentum": 1}, "momentum is no setting; known are rewards, objective"),
                            ({"learner": "magic"}, "learner = 'magic': expected reinforce, supervised")):
         with pytest.raises(ValueError, match=message):

@@ -73,7 +73,7 @@ def check_3(answer: Any) -> None:
     elif tuple(answer) == tuple(right):
         print("Exercise 3: right.")
     elif answer[0] != right[0]:
-        print("Exercise 3: not yet. Hint: how often does the new price of a planned call of tier 1 fit into the budget?")
+        print("Exercise 3: not yet. Hint: how often does the new cost of a tier-1 call fit into the budget?")
     else:
         print("Exercise 3: not yet. Hint: what is left when tier 1 is bought, and what does an agent of tier 2 cost?")
 

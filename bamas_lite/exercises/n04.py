@@ -96,7 +96,7 @@ def check_3(learner: Callable[..., Any] | None) -> None:
     R = torch.tensor(rng.uniform(0, 0.5, size=(200, 4)))
     R[torch.arange(200), torch.tensor(best)] += 1
     ones = torch.ones(200, 4, dtype=torch.float64)
-    examples = Examples(torch.tensor(x), torch.tensor(rng.uniform(0.2, 1, size=200)), ones, R, 4 * R)
+    examples = Examples(torch.arange(200), torch.tensor(x), torch.tensor(rng.uniform(0.2, 1, size=200)), ones, R, 4 * R)
     network = PolicyNetwork(generator=torch.Generator().manual_seed(0))
     settings = replace(OURS, epochs=60, learning_rate=3e-3)
     try:
