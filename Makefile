@@ -22,8 +22,10 @@ STAMP := .venv/installed
 run: $(STAMP)  ## execute the notebooks in order; copies and figures go to build/
 	@$(PY) -m bamas_lite.notebooks run $(if $(BENCHMARKS),--benchmarks "$(BENCHMARKS)")
 
-test: $(STAMP) lint  ## all tests: modules, every notebook compared strictly, lint
-	@$(PY) -m pytest -n $(JOBS) --dist loadscope --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg tests notebooks
+test: $(STAMP)  ## all tests: modules, every notebook compared strictly, lint
+	@status=0; $(PY) -m ruff check || status=1; \
+	$(PY) -m pytest -n $(JOBS) --dist loadscope --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg \
+		tests notebooks || status=1; exit $$status
 
 lab: $(STAMP)  ## open JupyterLab on the notebooks
 	@$(PY) -m jupyterlab notebooks

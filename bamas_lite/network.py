@@ -129,8 +129,8 @@ def _adam(network: PolicyNetwork, examples: Examples, settings: Settings, genera
           loss_of: Callable[[Tensor, Examples, float], Tensor]) -> History:
     """Adam over shuffled batches; ends with the parameters of the best epoch.
 
-    A batch holds whole states, as many as make up `settings.batch` log rows. The best epoch has the largest mean reward on
-    all data, drawn from the policy (paper), or, with `settings.holdout`, chosen greedily on the tasks that were kept aside.
+    A batch holds whole states, as many as make up `settings.batch` log rows. The best epoch has the largest mean
+    reward, drawn from the policy, on all data (paper) or, with `settings.holdout`, on the tasks kept aside.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     train, aside = hold_out(examples, settings.holdout, generator)
@@ -169,10 +169,10 @@ def _entry(epoch: int, network: PolicyNetwork, examples: Examples, aside: Exampl
     logits = network(examples.embedding, examples.budget)
     entry = {"epoch": epoch, "loss": loss_of(logits, examples, settings.beta).item(),
              "reward": _mean_reward(logits.softmax(-1), examples),
-             "reward_greedy": _mean_reward(_greedy(logits), examples),
+             "reward_greedy": _mean_reward(nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]), examples),
              "entropy": mean_entropy(logits.log_softmax(-1), examples.count).item()}
     if aside:
-        entry["reward_aside"] = _mean_reward(_greedy(network(aside.embedding, aside.budget)), aside)
+        entry["reward_aside"] = _mean_reward(network(aside.embedding, aside.budget).softmax(-1), aside)
     return entry
 
 
@@ -180,6 +180,3 @@ def _mean_reward(pi: Tensor, e: Examples) -> float:
     """Mean over log rows of pi / b * R: the mean reward of pi, exact for a full factorial."""
     return ((e.count * pi * e.R_over_b).sum() / e.count.sum()).item()
 
-
-def _greedy(logits: Tensor) -> Tensor:
-    return nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])

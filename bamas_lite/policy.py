@@ -55,8 +55,8 @@ class Settings:
         beta: weight of the entropy.
         seed: of the initial weights and the order of the batches.
         features: "concatenate" (paper) or "add" (code).
-        holdout: share of the tasks that are kept aside; the epoch that does best on them is kept. With 0 (paper) it is the
-            epoch with the best mean reward on the whole log, which cannot tell learning from memory.
+        holdout: share of the tasks that are kept aside; the epoch that does best on them is kept. With 0 (paper) it is
+            the epoch with the best mean reward on the whole log, which cannot tell learning from memory.
         source: where the settings come from.
     """
 
@@ -109,7 +109,7 @@ class TrainingResult:
     """A trained policy and its history.
 
     `history` has one row an epoch, from 0 (untrained): on all data the loss, mean reward (drawn and greedy) and entropy
-    (nats); with a holdout also the mean greedy reward on the tasks aside.
+    (nats); with a holdout also the mean reward, drawn, on the tasks aside.
     """
 
     policy: TopologyPolicy

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_FLOOR
 from fractions import Fraction
 from numbers import Integral
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from bamas_lite.ilp import SolverError, choose_solver, solve
 from bamas_lite.pool import LLM, Pool, call_cost, exact
 from bamas_lite.search import Hires, Problem
-from bamas_lite.team import Request, Slot, Team, money, round_up
+from bamas_lite.team import Request, Slot, Team, money, needed, round_up
 from bamas_lite.weights import (
     COUPLINGS,
     ROLE_LIMITS,
@@ -81,7 +82,8 @@ def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, me
     if p.least_cost > p.budget:
         least = round_up(p.least_cost)
         raise InfeasibleBudgetError(
-            f"budget = {money(p.budget)} u$: the cheapest team within the limits costs {money(p.least_cost)} u$; "
+            f"budget = {money(p.budget, ROUND_FLOOR)} u$: the cheapest team within the limits costs "
+            f"{needed(p.least_cost)} u$; "
             f"provision succeeds from least_budget = {least!r} u$ on", least)
     best = request.best()
     how = "tier by tier in whole numbers" if request.scores is None else "dynamic program over exact scores"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,9 @@ from bamas_lite.pool import LLM, Pool, exact, rank
 from bamas_lite.score_sum import best_score
 from bamas_lite.search import Hires, Problem, lexicographic, one_more
 from bamas_lite.weights import recursive_weights
+
+DIGITS = 15
+"""Most digits of a printed amount: a float holds so many, so the text can be typed back as a budget."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,14 @@ class Team:
         return self.request.label(self.hires)
 
     @cached_property
+    def exact_next_budget(self) -> Fraction | None:
+        """The least budget (u$) that buys a better team, without rounding; None if no budget does."""
+        return self.request.next_budget(self.hires)
+
+    @property
     def next_budget(self) -> float | None:
-        """The least budget (u$) that buys a better team; None if no budget does."""
-        budget = self.request.next_budget(self.hires)
-        return None if budget is None else round_up(budget)
+        """The least budget (u$) that buys a better team, as a float that is enough; None if no budget does."""
+        return None if self.exact_next_budget is None else round_up(self.exact_next_budget)
 
     def explain(self) -> str:
         """The audit trail: what was bought and why, what was not, and what the next budget step would buy."""
@@ -153,26 +160,43 @@ class Team:
                  *roles, *p.couplings]
         tokens = sorted(set(r.t_out.values()))
         out = str(tokens[0]) if len(tokens) == 1 else f"{tokens[0]} to {tokens[-1]} (each LLM's own limit)"
+        left = p.budget - self.exact_cost
         lines = [f"Team: {self}",
-                 f"Budget: {money(p.budget)} u$ a task (= {money(p.budget)} USD per million tasks); planned cost "
-                 f"{money(self.exact_cost)} u$; left {money(p.budget - self.exact_cost)} u$",
+                 f"Budget: {needed(p.budget)} u$ a task (= {needed(p.budget)} USD per million tasks); planned cost "
+                 f"{needed(self.exact_cost)} u$; left {money(left, ROUND_FLOOR)} u$",
                  f"Planned tokens of a call: {r.t_in} in, {out} out",
                  f"Rule: {what}", f"Limits: {', '.join(rules)}", "", _table(_audit_rows(r, self.hires)), ""]
         if r.scores is None:
-            lines += ["One more: stronger tiers stay as they are, weaker ones shrink to what the limits need."]
+            lines += ["Weight: what one agent counts in the sum that is maximized, more than all weaker ones that the "
+                      "budget buys.",
+                      "One more: stronger tiers stay as they are, weaker ones shrink to what the limits need."]
+        else:
+            lines += ["Score: what one agent counts in the sum that is maximized.",
+                      "One more: an agent is added, all others stay. The next step may also exchange agents, so it can "
+                      "need less."]
+        if any(exact(money(a).replace(",", "")) != a for a in (p.budget, left, *p.costs.values())):
+            lines += [f"Amounts are rounded to {DIGITS} digits, those that a budget must reach upwards."]
         return "\n".join([*lines, f"Next step: {self._next_step()}", f"Method: {self.note}"])
 
     def _next_step(self) -> str:
-        if self.next_budget is None:
+        r, budget = self.request, self.exact_next_budget
+        if budget is None:
             return "none; no budget buys a better team within these limits"
-        r, budget = self.request, exact(self.next_budget)
-        return (f"at a budget of {money(budget)} u$ ({money(budget - r.problem.budget)} more) the team becomes "
-                f"{r.label(r.best(budget))}")
+        printed = needed(budget)
+        return (f"at a budget of {printed} u$ ({needed(budget - r.problem.budget)} more) the team becomes "
+                f"{r.label(r.best(printed.replace(',', '')))}")
 
 
-def money(amount: Fraction) -> str:
-    """An amount in u$, at most ten digits."""
-    return f"{float(amount):,.10g}"
+def money(amount: Fraction, rounding: str = ROUND_HALF_EVEN) -> str:
+    """An amount in u$: all its decimals, or DIGITS digits where it has more."""
+    with localcontext() as context:
+        context.prec, context.rounding = DIGITS, rounding
+        return f"{Decimal(amount.numerator) / amount.denominator:,f}"
+
+
+def needed(amount: Fraction) -> str:
+    """An amount that a budget must reach: never rounded down, so the printed budget buys what it promises."""
+    return money(amount, ROUND_CEILING)
 
 
 def round_up(amount: Fraction) -> float:
@@ -211,7 +235,7 @@ def _why_not_tier(p: Problem, m: LLM, coming: LLM | None, need: int | None) -> s
     if need is None:
         return f"no: the {'role' if p.roles else 'copies'} limits allow no more of this tier"
     budget = Fraction(need, p.scale)
-    return f"needs a budget of {money(budget)}, {money(budget - p.budget)} is missing"
+    return f"needs a budget of {needed(budget)}, {needed(budget - p.budget)} is missing"
 
 
 def _why_not_score(cost: Fraction, score: Fraction, left: Fraction) -> str:
@@ -219,7 +243,7 @@ def _why_not_score(cost: Fraction, score: Fraction, left: Fraction) -> str:
     if score <= 0:
         return "no: it adds nothing to the score"
     if cost > left:
-        return f"costs {money(cost)}, {money(cost - left)} is missing"
+        return f"costs {money(cost)}, {needed(cost - left)} is missing"
     return "no: the role limits allow no more"
 
 

@@ -17,8 +17,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,34 +33,31 @@ from bamas_lite.pool import Pool, exact, load_pool
 from bamas_lite.provisioning import TOKEN_LIMITS, InfeasibleBudgetError, Team, provision
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import TOPOLOGIES, infeasible_episode, run_task
+from bamas_lite.trajectory_log import (
+    MANIFEST,
+    SCHEMA,
+    TrajectoryError,
+    checked_path,
+    frame,
+    load_manifest,
+    load_trajectories,
+    manifest_of,
+    read_log,
+    require_same_run,
+    write_whole,
+)
+
+__all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "generate_trajectories", "load_manifest", "load_trajectories",
+           "paper_pool", "run_coroutine"]
 
 Backend = ChatModel | Callable[[int], ChatModel]
 """A backend, or a function (or class) that makes the backend of a seed."""
-
-SCHEMA = pa.schema([
-    ("run_id", pa.string()), ("task_id", pa.string()), ("domain", pa.string()), ("level", pa.int16()),
-    ("budget", pa.float64()), ("topology", pa.string()), ("team", pa.string()), ("status", pa.string()),
-    ("reason", pa.string()), ("correct", pa.bool_()), ("stop_reason", pa.string()), ("cost", pa.float64()),
-    ("over_budget", pa.bool_()), ("n_calls", pa.int16()), ("prompt_tokens", pa.int32()),
-    ("completion_tokens", pa.int32()), ("latency_s", pa.float32()), ("behaviour_prob", pa.float32()),
-    ("answer", pa.string()), ("provider_overrun", pa.int16()), ("enforcement", pa.string()), ("backend", pa.string()),
-    ("seed", pa.int64()),
-])
-"""One row an episode: `budget` and `cost` in u$, `latency_s` in seconds, `status` ok, infeasible or error.
-
-`correct` is missing unless the status is ok: what was not run to its end is not graded.
-"""
 
 PAPER_BUDGETS = {"arithmetic": (500, 875, 1250, 1625, 2000), "mathematics": (1000, 2000, 3000),
                  "code": (500, 875, 1250, 1625, 2000)}
 """u$ for one task: the paper's budgets on GSM8K, MATH and MBPP, used for our own tasks of the same kind."""
 
-_MANIFEST = b"bamas_lite"
 _T = TypeVar("_T")
-
-
-class TrajectoryError(ValueError):
-    """A log that cannot be used; the message names the file and what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -129,27 +127,47 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
                        concurrency, workers)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            return _frame(_generate(run, Path(folder), workers, progress))
-    path = Path(path)
+            return frame(_generate(run, Path(folder), workers, progress))
+    path = checked_path(path)
     if path.suffix != ".parquet":
         raise ValueError(f"path = {str(path)!r}: expected a file name that ends in .parquet")
     manifest = run.manifest()
     parts = path.with_suffix(".parts")
-    if path.exists():
-        table = _read(path)
-        _same_run(path, _manifest_of(table), manifest)
-        shutil.rmtree(parts, ignore_errors=True)
-        return _frame(table)
-    parts.mkdir(parents=True, exist_ok=True)
-    note = parts / "manifest.json"
-    if note.exists():
-        _same_run(parts, json.loads(note.read_text(encoding="utf-8")), manifest)
-    else:
-        _write_whole(note, lambda temporary: temporary.write_text(json.dumps(manifest), encoding="utf-8"))
-    table = _generate(run, parts, workers, progress).replace_schema_metadata({_MANIFEST: json.dumps(manifest)})
-    _write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
+    if not path.exists():
+        _claim(parts, manifest)
+        try:
+            table = _generate(run, parts, workers, progress).replace_schema_metadata({MANIFEST: json.dumps(manifest)})
+            write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
+        except OSError:
+            if not path.exists():  # else the same run in another process was done first and took the parts away
+                raise
+    table = read_log(path)
+    require_same_run(path, manifest_of(table), manifest)
     shutil.rmtree(parts, ignore_errors=True)
-    return _frame(table)
+    return frame(table)
+
+
+def _claim(parts: Path, manifest: dict[str, Any]) -> None:
+    """Make the folder of a run's parts, or check that the one that is there belongs to the same run.
+
+    The folder appears with its manifest in one step, so two processes that start at once cannot both believe that it is
+    theirs.
+    """
+    parts.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f"{parts.name}.", dir=parts.parent))
+    (new / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    try:
+        new.rename(parts)
+    except OSError:  # it is there already
+        shutil.rmtree(new)
+        try:
+            found = json.loads((parts / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise TrajectoryError(f"{parts} is not the folder of an unfinished run; delete it, or give another path"
+                                  ) from None
+        require_same_run(parts, found, manifest)
 
 
 def paper_pool(domain: str) -> Pool:
@@ -157,31 +175,23 @@ def paper_pool(domain: str) -> Pool:
     return load_pool("paper").with_max_tokens(TOKEN_LIMITS[domain]["executor"])
 
 
-def load_trajectories(path: str | Path) -> pd.DataFrame:
-    """Read a log.
-
-    Raises:
-        TrajectoryError: no such file, an unfinished run, not parquet, or columns missing or of another type.
-    """
-    return _frame(_read(path))
-
-
-def load_manifest(path: str | Path) -> dict[str, Any]:
-    """How a log was made, as its file says: checksums of tasks and prices, budgets, topologies, seeds, backends, ...
-
-    Raises:
-        TrajectoryError: as `load_trajectories`, or something else than `generate_trajectories` wrote the file.
-    """
-    manifest = _manifest_of(_read(path))
-    if not manifest:
-        raise TrajectoryError(f"{path}: does not say how it was made; generate_trajectories did not write it")
-    return manifest
-
-
 def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part, concurrency,
                  workers) -> _Run:
+    for name, value in (("tasks", tasks), ("budgets", budgets), ("topologies", topologies), ("seeds", seeds)):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise ValueError(f"{name} = {value!r}: expected a list")
+    if not isinstance(pool, Pool):
+        raise ValueError(f"pool = {pool!r}: expected a Pool, as load_pool returns it")
+    if not callable(backend) and not hasattr(backend, "complete"):
+        raise ValueError(f"backend = {backend!r}: expected a backend, or a function of the seed that makes one")
     run = _Run(tuple(tasks), tuple(float(exact(b, "budget")) for b in budgets), tuple(topologies), tuple(seeds), pool,
                backend, enforcement, casting, tasks_per_part, concurrency)
+    for task in run.tasks:
+        if not isinstance(task, Task):
+            raise ValueError(f"tasks holds {task!r}: expected Task objects, as load_tasks returns them")
+    for seed in run.seeds:
+        if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+            raise ValueError(f"seeds holds {seed!r}: expected whole numbers of at most 64 bits")
     for name in ("tasks", "budgets", "topologies", "seeds"):
         values = [t.task_id for t in run.tasks] if name == "tasks" else list(getattr(run, name))
         if not values:
@@ -190,7 +200,7 @@ def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, 
         if twice is not None:
             raise ValueError(f"{name} holds {twice!r} more than once: its rows could not be told apart")
     for name, value in (("workers", workers), ("concurrency", concurrency), ("tasks_per_part", tasks_per_part)):
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} = {value!r}: expected a whole number of at least 1")
     unknown = [t for t in run.topologies if t not in TOPOLOGIES]
     if unknown:
@@ -208,8 +218,9 @@ def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, 
 
 def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table:
     """Compute the parts that are missing in `folder`; return all of them as one table."""
-    todo = [part for part in run.parts() if not _part_file(folder, *part).exists()]
     episodes_per_task = len(run.budgets) * len(run.topologies)
+    todo = [(seed, first) for seed, first in run.parts() if not _is_whole(
+        _part_file(folder, seed, first), len(run.tasks[first:first + run.tasks_per_part]) * episodes_per_task)]
     with tqdm(total=len(run.tasks) * len(run.seeds) * episodes_per_task, unit="episode", delay=2, leave=False,
               disable=not progress) as bar:
         bar.update(bar.total - sum(len(run.tasks[f:f + run.tasks_per_part]) for _, f in todo) * episodes_per_task)
@@ -218,14 +229,27 @@ def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table
                 bar.update(_run_part(run, folder, *part))
         else:
             # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
-            with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn")) as processes:
+            with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn"),
+                                     initializer=_end_with_parent) as processes:
                 try:
                     for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
                         bar.update(done.result())
+                except BrokenProcessPool:
+                    raise RuntimeError("a worker process ended early; a script that uses workers > 1 must start its "
+                                       "work below `if __name__ == '__main__':`, and it must be a file") from None
                 except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
                     processes.shutdown(wait=False, cancel_futures=True)
                     raise
     return pa.concat_tables(pq.read_table(_part_file(folder, *part), schema=SCHEMA) for part in run.parts())
+
+
+def _end_with_parent() -> None:
+    """Make this worker end when its parent is killed: it would wait for work for ever."""
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
@@ -260,7 +284,7 @@ def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
         return await asyncio.gather(*map(gated, range(len(jobs))))
 
     table = pa.Table.from_pylist(run_coroutine(all_jobs()), schema=SCHEMA)
-    _write_whole(_part_file(folder, seed, first), lambda temporary: pq.write_table(table, temporary))
+    write_whole(_part_file(folder, seed, first), lambda temporary: pq.write_table(table, temporary))
     return len(table)
 
 
@@ -293,50 +317,14 @@ def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     return outcome[1]
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """The log in pandas; `correct` is pandas' boolean, which can be missing and is left out of a mean."""
-    return table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get).astype({"over_budget": bool})
+def _is_whole(part: Path, n_rows: int) -> bool:
+    """Whether a part is there, readable and complete; one that a power cut left broken is computed again."""
+    try:
+        file = pq.ParquetFile(part)
+        return file.metadata.num_rows == n_rows and file.schema_arrow.equals(SCHEMA)
+    except (OSError, pa.ArrowInvalid):
+        return False
 
 
 def _part_file(folder: Path, seed: int, first: int) -> Path:
     return folder / f"seed{seed}-task{first:06d}.parquet"
-
-
-def _write_whole(path: Path, write: Callable[[Path], Any], folder: Path | None = None) -> None:
-    """Write under another name (in `folder`, by default beside the file), then rename: readers see all or nothing."""
-    temporary = (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
-    write(temporary)
-    os.replace(temporary, path)
-
-
-def _manifest_of(table: pa.Table) -> dict[str, Any]:
-    return json.loads((table.schema.metadata or {}).get(_MANIFEST, b"{}"))
-
-
-def _read(path: str | Path) -> pa.Table:
-    path = Path(path)
-    if not path.is_file():
-        hint = "; the run is unfinished: call generate_trajectories again with the same arguments" \
-            if path.with_suffix(".parts").is_dir() else ""
-        raise TrajectoryError(f"no log {path}{hint}")
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise TrajectoryError(f"{path}: not a parquet log: {error}") from None
-    missing = [name for name in SCHEMA.names if name not in table.schema.names]
-    if missing:
-        raise TrajectoryError(f"{path}: columns missing: {', '.join(missing)}")
-    if table.num_rows == 0:
-        raise TrajectoryError(f"{path}: the log is empty")
-    try:
-        return table.select(SCHEMA.names).cast(SCHEMA.with_metadata(table.schema.metadata))
-    except pa.ArrowInvalid as error:
-        raise TrajectoryError(f"{path}: a column has another type: {error}") from None
-
-
-def _same_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    wanted = json.loads(json.dumps(wanted))
-    for key in wanted:
-        if found.get(key) != wanted[key]:
-            raise TrajectoryError(f"{path} holds another run: its {key} is {found.get(key)!r}, this call's is "
-                                  f"{wanted[key]!r}; give another path, or delete it")

@@ -37,9 +37,11 @@ ROLE_LIMITS = {
     "linear": RoleLimits({"executor": (1, 5)}),
     "star": RoleLimits({"executor": (1, 5)}),
     "feedback": RoleLimits({"executor": (1, 3), "critic": (1, 2)}, (CRITICS, STRONG_CRITICS)),
-    "planner_driven": RoleLimits({"planner": (1, 1), "executor": (1, math.inf), "critic": (0, 2)}),
+    # the code's configuration lists executor 1 to 3 and critic 0 to 2 here, but its program does not enforce them
+    "planner_driven": RoleLimits({"planner": (1, 1), "executor": (1, math.inf), "critic": (0, math.inf)}),
 }
-"""Topology -> limits per role, as in the public code of BAMAS (the paper has none: there roles follow the team)."""
+"""Topology -> limits per role which the program of BAMAS's public code enforces (the paper has none: there roles follow
+the team)."""
 
 
 def recursive_weights(costs: Sequence[Any], budget: Any, *,

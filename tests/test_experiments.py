@@ -1,11 +1,12 @@
 """Values against direct computation, baselines, intervals."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic import synthetic_log
 
 from bamas_lite.casting import TOPOLOGIES
-from bamas_lite.experiments import baselines, bootstrap_interval, choose, differences, evaluate
+from bamas_lite.experiments import as_text, baselines, bootstrap_interval, choose, differences, evaluate
 from bamas_lite.policy import OUR_REWARDS, LogTable, TopologyPolicy, reward
 
 
@@ -142,3 +143,16 @@ def test_wrong_input(data, table):
     holes = LogTable.from_log(log[log.topology != "star"])
     with pytest.raises(ValueError, match="lack a topology"):
         evaluate({"x": np.zeros((80, 4))}, holes)
+
+
+def test_as_text_rounds_the_same_everywhere(table):
+    halves = pd.DataFrame({"choice": ["a", "b"], "correct": [0.12345, -0.0001], "correct_low": [0.1, -0.2],
+                           "correct_high": [0.2, 0.3], "reward": [0.0125, -0.0125], "reward_low": [-0.0004, -1],
+                           "reward_high": [1, 1]})
+    last_bit = halves.select_dtypes("number").map(lambda v: np.nextafter(v, -np.inf))
+    text = as_text(halves, ("correct", "reward"))
+    assert text == as_text(halves.assign(**last_bit), ("correct", "reward"))
+    assert "12.3 [10.0, 20.0]" in text and " 0.0 [-20.0, 30.0]" in text and "0.013 [0.000, 1.000]" in text
+    assert "-0.012 [-1.000, 1.000]" in text
+    values = evaluate({"mine": np.full((len(table), 4), 0.25)}, table, by="budget", resamples=50)
+    assert [line.split()[:2] for line in as_text(values).splitlines()[1:]] == [["mine", "500.0"], ["mine", "2000.0"]]

@@ -1,17 +1,28 @@
 """The log: full factorial, resumable after a kill, the same on any number of workers."""
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
-from bamas_lite import CallError, SimulatedLLM, generate_trajectories, load_pool, load_tasks, load_trajectories
+from bamas_lite import (
+    CallError,
+    SimulatedLLM,
+    generate_trajectories,
+    load_pool,
+    load_tasks,
+    load_trajectories,
+    trajectories,
+)
 from bamas_lite.topologies import TOPOLOGIES
 from bamas_lite.trajectories import SCHEMA, TrajectoryError, load_manifest
 
@@ -87,6 +98,32 @@ def test_killed_at_any_moment_and_resumed(tmp_path):
     pd.testing.assert_frame_equal(load_trajectories(whole), load_trajectories(killed))
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the processes from Linux's /proc")
+def test_workers_end_with_a_killed_parent(tmp_path):
+    script = SCRIPT.replace("progress=False", "progress=False, workers=2")
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "log.parquet")])
+
+    def children():
+        with contextlib.suppress(OSError):
+            return [int(n) for n in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        return []
+
+    def alive(pids):
+        return [pid for pid in pids if Path(f"/proc/{pid}/stat").exists()
+                and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+
+    deadline = time.monotonic() + 60
+    while process.poll() is None and len(children()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)  # two workers, and the tracker that multiprocessing starts with the first
+    seen = children()
+    process.kill()
+    process.wait()
+    assert len(seen) == 3
+    while alive(seen) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(seen)
+
+
 def test_resuming_computes_only_what_is_missing(tasks, tmp_path):
     class Counting(SimulatedLLM):
         calls = 0
@@ -150,7 +187,54 @@ def test_a_log_says_how_it_was_made_and_is_not_mixed_with_other_parameters(tasks
         load_manifest(path)
 
 
+def test_broken_parts_are_computed_again(tasks, tmp_path):
+    arguments = {"pool": POOL, "backend": SimulatedLLM, "tasks_per_part": 3, "progress": False}
+    whole = generate_trajectories(tasks, (500, 1250), **arguments)
+    path = tmp_path / "log.parquet"
+    parts = path.with_suffix(".parts")
+
+    class Stops(SimulatedLLM):
+        name = "simulated"
+
+        async def complete(self, *args, task, **kwargs):
+            if task is tasks[-1]:
+                raise KeyboardInterrupt
+            return await super().complete(*args, task=task, **kwargs)
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_trajectories(tasks, (500, 1250), path=path, **arguments | {"backend": Stops})
+    first, second, third = sorted(parts.glob("*.parquet"))
+    first.write_bytes(first.read_bytes()[:-40])                             # cut by a power failure
+    second.write_bytes(b"")
+    pq.write_table(pq.read_table(third).slice(1), third)                    # a row is missing
+    resumed = generate_trajectories(tasks, (500, 1250), path=path, **arguments | {"backend": SimulatedLLM})
+    pd.testing.assert_frame_equal(whole, resumed)
+
+
+def test_two_runs_that_start_at_once_do_not_mix(tasks, tmp_path):
+    """The folder of parts appears together with its manifest: there is no moment at which it is nobody's."""
+    parts = tmp_path / "log.parts"
+    trajectories._claim(parts, {"seeds": [0]})
+    trajectories._claim(parts, {"seeds": [0]})
+    with pytest.raises(TrajectoryError, match=r"its seeds is \[0\], this call's is \[1\]"):
+        trajectories._claim(parts, {"seeds": [1]})
+    assert [p.name for p in tmp_path.iterdir()] == ["log.parts"]
+
+
+@pytest.mark.parametrize("content", ["", "not json", "[1]"])
+def test_a_folder_that_is_no_unfinished_run(tasks, tmp_path, content):
+    (tmp_path / "log.parts").mkdir()
+    (tmp_path / "log.parts" / "manifest.json").write_text(content, encoding="utf-8")
+    with pytest.raises(TrajectoryError, match="not the folder of an unfinished run"):
+        generate_trajectories(tasks, (500,), pool=POOL, backend=SimulatedLLM, path=tmp_path / "log.parquet")
+
+
 @pytest.mark.parametrize(("change", "message"), [
+    ({"budgets": "1250"}, "budgets = '1250': expected a list"), ({"seeds": [1.5]}, "seeds holds 1.5"),
+    ({"seeds": [None]}, "seeds holds None"), ({"seeds": [2**70]}, "at most 64 bits"), ({"seeds": [True]}, "True"),
+    ({"tasks": None}, "tasks = None: expected a list"), ({"tasks": ["a task"]}, "expected Task objects"),
+    ({"pool": "paper"}, "pool = 'paper': expected a Pool"), ({"backend": None}, "backend = None: expected a backend"),
+    ({"path": 5}, "path = 5"), ({"path": ""}, "path = ''"),
     ({"tasks": []}, "tasks is empty"), ({"budgets": []}, "budgets is empty"), ({"seeds": ()}, "seeds is empty"),
     ({"budgets": [500, 500]}, "more than once"), ({"budgets": ["much"]}, "budget = 'much'"),
     ({"budgets": [-1]}, "budget = -1"), ({"topologies": ["ring"]}, "unknown 'ring'"), ({"workers": 0}, "workers = 0"),
@@ -172,6 +256,17 @@ def test_wrong_files(tmp_path):
     pd.DataFrame({"task_id": ["a"], "cost": [1.0]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(TrajectoryError, match="columns missing: run_id, domain"):
         load_trajectories(tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"status": "weird"}, "status = 'weird': expected one of ok, infeasible, error"),
+    ({"topology": "ring"}, "topology = 'ring'"), ({"correct": 5}, "column correct has the type int64"),
+    ({"over_budget": None}, "over_budget"), ({"cost": None}, "cost"), ({"task_id": "a"}, "two rows for"),
+])
+def test_values_that_are_no_logs(log, tmp_path, change, message):
+    log.assign(**change).to_parquet(tmp_path / "log.parquet")
+    with pytest.raises(TrajectoryError, match=message):
+        load_trajectories(tmp_path / "log.parquet")
 
 
 def test_a_backend_that_waits_runs_concurrently_and_gives_the_same_rows(tasks):

@@ -12,7 +12,7 @@ from bamas_lite.pool import Pool, exact, load_pool
 from bamas_lite.provisioning import ROLE_LIMITS, InfeasibleBudgetError, provision
 
 exercise_1 = """\
-Exercise 1: how dear may it get?
+Exercise 1: how expensive may it get?
 The paper's pool, 500 tokens in, 384 out, budget 1250 u$. Up to which completion price of DeepSeek-V3 (u$ per token, all
 other prices unchanged) does the team have two agents of it? Give it to three decimals, rounded down.
 answer_1 = the price"""
@@ -54,7 +54,7 @@ def check_1(price: Any) -> None:
     if strong[0] < 2:
         print("Exercise 1: at that price the team has no two of them. Hint: what may one call cost at the most?")
     elif strong[1] >= 2:
-        print("Exercise 1: it may be dearer still. Hint: take the prompt's cost from the most that a call may cost.")
+        print("Exercise 1: it may cost even more. Hint: take the prompt's cost from the most that a call may cost.")
     else:
         print("Exercise 1: right.")
 
