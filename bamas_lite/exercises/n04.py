@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def check_3(learner: Callable[..., Any] | None) -> None:
     import torch
 
     from bamas_lite.network import Examples, PolicyNetwork
-    from bamas_lite.policy import OURS, replace
+    from bamas_lite.policy import OURS
     rng = np.random.default_rng(0)
     best = rng.integers(4, size=200)
     x = rng.normal(size=(200, 384)) / 20
