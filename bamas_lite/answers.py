@@ -15,11 +15,22 @@ TAIL = 20_000
 MAX_DIGITS = 400
 """A longer number, or a power of ten beyond it, is no answer (and would only cost time)."""
 
+FULL_WIDTH = {0xFF01 + offset: 0x21 + offset for offset in range(94)}
+"""For str.translate: the full-width forms of the ASCII signs as those signs."""
 _PLAIN = str.maketrans(
-    {dash: "-" for dash in "\u2212\u2013\u2012\u2011\ufe63\uff0d"} | {space: "\u2009" for space in "\u00a0\u202f\u2007"}
-    | {"\u2014": " ", "\u2044": "/", "\u00d7": "*", "\u00b7": "*", "\uff05": "%", "\u00bd": " 1/2", "\u00bc": " 1/4",
-       "\u00be": " 3/4", "\u2153": " 1/3", "\u2154": " 2/3"} | {chr(0xFF10 + digit): str(digit) for digit in range(10)})
-_MARKUP = tuple((re.compile(pattern), replacement) for pattern, replacement in (
+    FULL_WIDTH | {dash: "-" for dash in "\u2212\u2013\u2012\u2011\ufe63"} | {space: "\u2009" for space in "\u00a0\u202f\u2007"}
+    | {"\u2014": " ", "\u2044": "/", "\u00d7": "*", "\u00b7": "*", "\u00bd": " 1/2", "\u00bc": " 1/4",
+       "\u00be": " 3/4", "\u2153": " 1/3", "\u2154": " 2/3", "\u2019": "'", "\u2192": "=", "\u21d2": "="})
+_MARKUP = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in (
+    (r"~~[^~\n]{1,200}~~|<(s|del|strike)>[^<\n]{0,200}</\1>|<<[^<>\n]{0,100}>>", " "),  # struck out; GSM8K's calculator
+    (r"</?[a-z][^<>\n]{0,40}>", " "),
+    (r"[=-]>|\\(?:to|implies|rightarrow)\b", "="),
+    (r"<=|\\leq?\b", "\u2264"),
+    (r">=|\\geq?\b", "\u2265"),
+    (r"\bnot\s[^.\n]{1,40}?\bbut\b", " "),
+    (r"(?<![0-9]\s)\b(?:minus|negative)\s(?=[$\u20ac\u00a3]?\s?[0-9])", "-"),
+    (r"(\$\s?[0-9,]{1,20}|\b[0-9,]{1,20}(?= dollars?))(?: dollars?)?,?(?: and)? ([0-9]{1,2}) cents?\b",
+     lambda sum_: f"{sum_[1]}.{int(sum_[2]):02}"),
     (r"(?<=[0-9])\s{0,3}(?=\\[dtc]?frac)", " "),
     (r"\\[dtc]?frac\s{0,3}\{([^{}]{1,60})\}\s{0,3}\{([^{}]{1,60})\}", r"\1/\2"),
     (r"\\[dtc]?frac\s{0,3}([0-9])\s{0,3}([0-9])", r"\1/\2"),
@@ -27,23 +38,32 @@ _MARKUP = tuple((re.compile(pattern), replacement) for pattern, replacement in (
     (r"\\[,;:! ]|\{,\}", "\u2009"),
     (r"\\(?:text|mathrm|textbf|mathbf|boldsymbol|mbox)\b", " "),
     (r"\\(?=[$%])", ""),
-    (r"\b(?:USD|EUR|GBP|US|CAD|AUD|INR|Rs\.?)(?=\s?[$0-9])", " ")))
+    (r"\b(?-i:USD|EUR|GBP|US|CAD|AUD|INR|Rs\.?)(?=\s?[$0-9])", " ")))
 
-_WHOLE = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,3}(?:[ \u2009][0-9]{3})+(?![0-9])|[0-9]+"
+_WHOLE = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,3}(?:[ \u2009'][0-9]{3})+(?![0-9])|[0-9]+"
+_SCALES = {"k": 10**3, "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "mn": 10**6,
+           "billion": 10**9, "bn": 10**9, "trillion": 10**12}
 _TOKEN = re.compile(rf"""
     (?P<sign>[-+]?) (?:[$\u20ac\u00a3\u00a5\u20b9]\s?)? (?P<sign2>-?) (?P<number>(?:{_WHOLE})(?:\.[0-9]+)?|\.[0-9]+)
     (?: [eE](?P<exponent>[-+]?[0-9]+)(?![0-9A-Za-z])
       | [ ]?[*x][ ]?10[ ]?(?:\^|\*\*)[ ]?[({{]?(?P<power>[-+]?[0-9]+)[)}}]?
       | (?:\^|\*\*)[({{]?(?P<raised>[-+]?[0-9]+)[)}}]?
       | [ ]?/[ ]?(?P<below>[0-9]+(?:\.[0-9]+)?)
-      | [ \u2009]?(?:and[ ])?(?P<top>[0-9]+)/(?P<under>[0-9]+) )?""", re.VERBOSE)
-# What makes a number part of something else: a name, a range, a date, a time, a list, a root.
-_BEFORE = re.compile(r"[A-Za-z_0-9^]$|[0-9)][.,:/]$|[0-9)%]\s?-$|[0-9]\s?(?:-|to)\s$|(?:sqrt\{?|\u221a)$")
-_AFTER = re.compile(r"\s?[-/:^]\$?[0-9]|[,.][0-9]|\s?%?\s(?:-|to)\s[$0-9]|[\u00b2\u00b3\u2070-\u2079\u221a]"
+      | [ \u2009]?(?:and[ ])?(?P<top>[0-9]+)/(?P<under>[0-9]+) )?
+    (?: (?P<scale>[kK]|[ -]?(?i:mn|bn|dozen|hundred|thousand|million|billion|trillion))\b )?""", re.VERBOSE)
+# What makes a number part of something else: a name, a bound, a range, a date, a time, a list, a root, millions.
+_NAME = re.compile(r"[A-Za-z_^]\{?$")
+_BEFORE = re.compile(r"[A-Za-z_0-9^]$|\^\{$|[0-9)][.,:/']$|[0-9)%]\s?-$|[0-9]\s?(?:-|to)\s$|(?:sqrt\{?|\u221a)$"
+                     r"|[<>\u2264\u2265]\s?$|\b[Nn]ot\s$")
+_AFTER = re.compile(r"\s?[-/:^]\$?[0-9]|[,._'][0-9]|[MBT]\b|\s?%?\s(?:-|to)\s[$0-9]|[\u00b2\u00b3\u2070-\u2079\u221a]"
                     r"|\s?(?:\\pi|\\sqrt|\u03c0)")
 
 _ANSWER_LINE = re.compile(r"^[ \t>*_]{0,8}####(?!#)([^\n]*)$", re.MULTILINE)
 _ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|:|=)[\s:*_]{0,8}", re.IGNORECASE)
+# What a further number may follow on an answer line: it tells about the answer, and is no second one.
+_ASIDE = re.compile(r"(?:(?!\b(?:or|and|plus)\b)[^+*:/(\[;.])*?(?:[(\[](?!\s*or\b)|[;.]\s|\b(?:per|in|for|of|at|on|"
+                    r"every|each|after|before|from|because|since|as|when|while|if|with|than|which|that|where|within"
+                    r"|under|over|until)\b)", re.IGNORECASE)
 _HEADING = re.compile(r"[^0-9$\\]{0,20}[A-Za-z]{4}")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\{|[0-9A-Za-z])")
 _DOLLARS = re.compile(r"\$([^$\n]{1,300})\$")
@@ -55,24 +75,54 @@ _DEFINES = re.compile(r"^[ \t]*(?:def|class) |^\w+ = lambda", re.MULTILINE)
 def read_number(text: str) -> Fraction | None:
     """The number that a text states, with or without its unit or currency ("$1,234.50", "2 1/2 cups"), or None.
 
-    After an equals sign it is the right-hand side, else the first number. `50%` is 50, as in GSM8K: the percent sign is
-    a unit, which the question fixes. The value is exact; no rounding is forgiven, because no task asks for any.
+    After an equals sign it is the right-hand side. Scale words belong to the number ("1.5 million", "18k", "2 dozen"),
+    their plurals are units ("2 dozens"), for questions that ask for dozens.
+    Further numbers must be asides ("18 dollars per 2 hours"): "18 or 20", "3 + 6", "18 apples and 3 pears" and
+    "7 hours 30 minutes" state no one number. `50%` is 50, as in GSM8K: the percent sign is a unit, which the question
+    fixes. The value is exact; no rounding is forgiven, because no task asks for any.
     """
-    numbers = _numbers(text[-TAIL:])
-    right = _numbers(text[-TAIL:].rpartition("=")[2])
-    return right[0] if len(right) == 1 else numbers[0] if numbers else None
+    sides = [side for side in _prepared(text[-TAIL:]).split("=") if _numbers(side)]
+    if not sides:
+        return None
+    right = _quantity(sides[-1])
+    return _quantity(sides[0]) if right is None else right  # 12 = 3 * 4
+
+
+def plain_number(text: str) -> Fraction | None:
+    """The exact value of a text that is one number and nothing else (LaTeX fractions too), or None."""
+    token = _TOKEN.fullmatch(_prepared(text[-TAIL:]).strip())
+    return None if token is None else _value(token)
+
+
+def _quantity(text: str) -> Fraction | None:
+    """The first number of a prepared text, unless another one beside it makes it no answer."""
+    found = _numbers(text)
+    for value, start, _ in found[1:]:
+        between = text[found[0][2]:start]
+        if _ASIDE.match(between):
+            break
+        if value != found[0][0] and not _NAME.search(text[max(0, start - 2):start]):
+            return None
+    return found[0][0]
 
 
 @lru_cache(maxsize=1 << 12)  # the same line is read several times, and the same reply graded under many budgets
-def _numbers(text: str) -> tuple[Fraction | None, ...]:
-    """Every number of a text in order; None stands for what only looks like one: part of a range, a date, a time."""
+def _prepared(text: str) -> str:
+    """A text without typography and markup, for `_numbers`."""
     text = text.translate(_PLAIN)
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
-    found: list[Fraction | None] = []
+    return text
+
+
+@lru_cache(maxsize=1 << 12)
+def _numbers(text: str) -> tuple[tuple[Fraction | None, int, int], ...]:
+    """Every number of a prepared text with its start and end; None stands for what only looks like a number."""
+    found: list[tuple[Fraction | None, int, int]] = []
     for token in _TOKEN.finditer(text):
         before, after = text[max(0, token.start() - 8):token.start()], text[token.end():token.end() + 8]
-        found.append(None if _BEFORE.search(before) or _AFTER.match(after) else _value(token))
+        part = _BEFORE.search(before) or _AFTER.match(after)
+        found.append((None if part else _value(token), token.start(), token.end()))
     return tuple(found)
 
 
@@ -81,7 +131,7 @@ def _value(token: re.Match[str]) -> Fraction | None:
     exponent = token["exponent"] or token["power"] or token["raised"] or "0"
     if len(token[0]) > MAX_DIGITS or len(exponent) > 4 or abs(int(exponent)) > MAX_DIGITS:
         return None
-    value = Fraction(re.sub(r"[, \u2009]", "", number))
+    value = Fraction(re.sub(r"[, \u2009']", "", number))
     if token["raised"]:
         value = Fraction(1) if value == 10 else None
         if value is None:
@@ -90,21 +140,22 @@ def _value(token: re.Match[str]) -> Fraction | None:
     if not divisor:
         return None
     value = value / divisor if below else value * Fraction(10) ** int(exponent) + int(top or 0) / divisor
+    value *= _SCALES[token["scale"].strip(" -").lower()] if token["scale"] else 1
     return -value if (token["sign"] == "-") != (token["sign2"] == "-") else value
 
 
 def find_number(reply: str) -> Fraction | None:
     r"""The number a reply ends in: the last `#### n` line, else \boxed{n}, else "answer is n", else the last number."""
     text = reply[-TAIL:]
-    lines = [line for line in _ANSWER_LINE.findall(text) if _numbers(line) and not _is_heading(line)]
+    lines = [line for line in _ANSWER_LINE.findall(text) if _numbers(_prepared(line)) and not _is_heading(line)]
     if lines:
         return read_number(lines[-1])
     if _BOX.search(text):
         return read_number(find_box(text) or "")
     stated = _stated(text)
-    if stated and _numbers(stated):
+    if stated and _numbers(_prepared(stated)):
         return read_number(stated.partition(". ")[0])
-    readable = [number for number in _numbers(text) if number is not None]
+    readable = [number for number, _, _ in _numbers(_prepared(text)) if number is not None]
     return readable[-1] if readable else None
 
 

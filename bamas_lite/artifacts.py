@@ -1,6 +1,7 @@
 """Rebuild the small committed files that the notebooks read: embeddings, logs and policies (`make artifacts`).
 
-Every file is a function of the committed tasks, pools and simulation parameters and of the seeds below.
+Every file is a function of the committed tasks, pools and simulation parameters and of the seeds below. The table of
+results in README.md is made from them too.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ from pathlib import Path
 
 import pandas as pd
 
+from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.encoder import COMMITTED, write_committed
+from bamas_lite.experiments import baselines, choose, evaluate
 from bamas_lite.paths import DATA
-from bamas_lite.policy import train_policy
+from bamas_lite.plots_policy import label
+from bamas_lite.policy import TopologyPolicy, train_policy
+from bamas_lite.rewards import LogTable
 from bamas_lite.simulation import SimulatedLLM
 from bamas_lite.tasks import OWN_SETS, Task, load_tasks
-from bamas_lite.trajectories import PAPER_BUDGETS, generate_trajectories, paper_pool
+from bamas_lite.trajectories import PAPER_BUDGETS, generate_trajectories, load_trajectories, paper_pool
 
 SEEDS = (0, 1, 2)
 TASKS_PER_SPLIT = 200
+
+RESULTS_BEGIN = "<!-- results: written by `make artifacts`, compared by a test -->"
+RESULTS_END = "<!-- end of results -->"
 
 
 def log_path(task_set: str) -> Path:
@@ -50,6 +58,35 @@ def split_log(log: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return log[split == "train"], log[split == "test"]
 
 
+def results_table() -> str:
+    """What the committed policies are worth on the held-out part of the committed logs, in Markdown (simulated)."""
+    lines = ["| held-out tasks (simulated) | choice of topology | right, % [95% interval] | cost of a task, u$ |",
+             "|---|---|---|---|"]
+    episodes = over = 0
+    for task_set in OWN_SETS:
+        log = load_trajectories(log_path(task_set))
+        episodes, over = episodes + len(log), over + int(log.over_budget.sum())
+        train, test = (LogTable.from_log(part, complete=True) for part in split_log(log))
+        choices = baselines(test, train)
+        fixed = label(TOPOLOGIES[int(choices["best fixed"][0].argmax())])
+        shown = {"random": choices["random"], f"best fixed on the training tasks: {fixed}": choices["best fixed"],
+                 "learned policy": choose(TopologyPolicy.load(policy_path(task_set)), test),
+                 "oracle, which knows the outcomes": choices["oracle"]}
+        values = evaluate(shown, test)
+        for row in values.itertuples():
+            right = " ".join((f"{100 * row.correct:.1f}", f"[{100 * row.correct_low:.1f}, {100 * row.correct_high:.1f}]"))
+            lines.append(f"| {task_set.replace('_', ' ')} | {row.choice} | {right} | {row.cost:.0f} |")
+    lines += ["", f"Over their budget: {over} of {episodes:,} logged episodes."]
+    return "\n".join(lines)
+
+
+def write_results(readme: Path) -> None:
+    """Put the table of results between its marks in README.md."""
+    before, _, rest = readme.read_text(encoding="utf-8").partition(RESULTS_BEGIN)
+    _, _, after = rest.partition(RESULTS_END)
+    readme.write_text(f"{before}{RESULTS_BEGIN}\n\n{results_table()}\n\n{RESULTS_END}{after}", encoding="utf-8")
+
+
 def main() -> int:
     """Write all artifacts. Logs are made anew; the old ones stay in place until the new ones are whole."""
     tasks = [task for task_set in OWN_SETS for task in load_tasks(task_set)]
@@ -66,6 +103,9 @@ def main() -> int:
         train, _ = split_log(log)
         train_policy(train).policy.save(policy_path(task_set))
         print(f"{policy_path(task_set).name}: {policy_path(task_set).stat().st_size / 1e6:.2f} MB", flush=True)
+    readme = DATA.parent / "README.md"
+    if readme.is_file():  # a wheel has none
+        write_results(readme)
     return 0
 
 

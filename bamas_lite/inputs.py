@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Hashable
 from decimal import Decimal, InvalidOperation
@@ -13,9 +12,8 @@ from typing import Any
 
 import yaml
 
-LARGEST = 10**200
-"""Numbers are smaller than this: every sum of costs fits a float, and an exponent cannot ask for gigabytes."""
-LEAST_EXPONENT = -400
+EXPONENTS = range(-400, 200)
+"""Powers of ten that a number may have: sums of costs then fit a float, and no exponent can ask for gigabytes."""
 LONGEST = 1_000
 """Characters of a number; a float has at most 24."""
 
@@ -39,9 +37,9 @@ def exact(value: Any, what: str = "value") -> Fraction:
     Raises:
         ValueError: not a number, not finite, or not within 1e-400 to 1e200.
     """
-    number: int | Fraction | Decimal | None = None
+    number: Decimal | None = None
     if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
-        if -LARGEST < value < LARGEST:
+        if abs(value) < 10**EXPONENTS.stop:
             return Fraction(value)
         number = Decimal("inf")
     elif value is not None and not isinstance(value, bool):
@@ -53,7 +51,7 @@ def exact(value: Any, what: str = "value") -> Fraction:
     if number is not None and number.is_finite():
         if not number:
             return Fraction(0)
-        if LEAST_EXPONENT <= number.adjusted() and abs(number) < LARGEST:
+        if number.adjusted() in EXPONENTS:
             return Fraction(number)
     raise ValueError(f"{what} = {shown(value)}: expected a finite decimal number"
                      + ("" if number is None or number.is_nan() else " within 1e-400 to 1e200"))
@@ -65,17 +63,11 @@ def whole(value: Any, what: str, least: int = 0, most: int | None = None) -> int
     Raises:
         ValueError: not a whole number from `least` to `most`.
     """
-    if type(value) is not int:
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            value, given = least - 1, value
-        else:
-            value, given = int(value), value
-    else:
-        given = value
-    if value < least or (most is not None and value > most):
+    if (not isinstance(value, Integral) or isinstance(value, bool) or value < least
+            or (most is not None and value > most)):
         valid = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        raise ValueError(f"{what} = {shown(given)}: expected a whole number {valid}")
-    return value
+        raise ValueError(f"{what} = {shown(value)}: expected a whole number {valid}")
+    return int(value)
 
 
 def file_path(value: Any, what: str, error: type[ValueError]) -> Path:
@@ -105,7 +97,7 @@ def read_yaml(path: Path, error: type[ValueError]) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
     except yaml.MarkedYAMLError as problem:
         line = f"line {problem.problem_mark.line + 1}: " if problem.problem_mark else ""
-        raise error(f"{path}: {line}{problem.problem}") from None
+        raise error(f"{path}: not readable as YAML: {line}{problem.problem}") from None
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror})") from None
     except RecursionError:
@@ -130,7 +122,7 @@ class TypedFloat(float):
 
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _DIGITS = 100
-"""A longer whole number stays text, which no field takes for a number (and Python refuses to convert 4,301 digits)."""
+"""A longer whole number is read as a float: Python refuses to convert more than 4,300 digits to an int."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -162,7 +154,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 _StrictLoader.add_implicit_resolver(_INT, re.compile(rf"[-+]?[0-9]{{1,{_DIGITS}}}\Z"), list("-+0123456789"))
 _StrictLoader.add_implicit_resolver(
-    _FLOAT, re.compile(r"(?:[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+(?=[eE]|\.)|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"
-                       r"|[-+]?\.inf|\.nan)\Z"), list("-+.0123456789"))
+    _FLOAT, re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z|[-+]?\.inf\Z|\.nan\Z"),
+    list("-+.0123456789"))
 _StrictLoader.add_constructor(_INT, lambda loader, node: int(loader.construct_scalar(node)))
 _StrictLoader.add_constructor(_FLOAT, lambda loader, node: TypedFloat(loader.construct_scalar(node)))

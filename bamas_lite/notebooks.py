@@ -57,7 +57,7 @@ def find_notebooks(names: list[str], *, solutions: bool = False) -> list[Path]:
     if solutions:
         found += sorted(NOTEBOOKS.glob("solutions/[0-9][0-9]_*.ipynb"))
     for name in names:
-        if not any(path.name.startswith(name) for path in found):
+        if not name or not any(path.name.startswith(name) for path in found):
             raise FileNotFoundError(f"no notebook {name!r}; there are {', '.join(path.stem for path in found)}")
     return [path for path in found if not names or path.name.startswith(tuple(names))]
 

@@ -1,24 +1,22 @@
 """LLMs, their prices and their tiers.
 
 Money is exact. Prices are micro-dollars (u$ = 1e-6 USD) per token, given as decimal text or as the float that a reader
-types; `exact` turns either into the Fraction that the decimal text means, so that 0.27 * 500 + 1.10 * 384 is 557.4
-and not 557.4000000000001 (which would make floor(1114.8 / 557.4) equal 1).
+types; `exact` turns either into the Fraction that the decimal text means, so that 0.27 * 500 + 1.10 * 384 is 557.4 and
+not 557.4000000000001 (which would make floor(1114.8 / 557.4) equal 1).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator, model_validator
 
+from bamas_lite.inputs import exact, file_path, read_yaml, shown, whole
 from bamas_lite.paths import DATA
 
 ATOMS = 10**18
@@ -27,55 +25,90 @@ ATOMS = 10**18
 MOST_PRICE = 1_000_000
 """u$ per token; whatever costs more was typed in another unit."""
 
+MOST_TOKENS = 10**8
+"""Tokens of one call; whatever is longer is a mistake."""
+
 
 class PoolError(ValueError):
     """A pool (file) that cannot be used; the message names file, LLM, field and value."""
 
 
-def exact(value: Any, what: str = "value") -> Fraction:
-    """The Fraction that the decimal text of `value` means.
-
-    Args:
-        value: int, float, numpy number, Decimal, Fraction or decimal text; a float means its shortest decimal text.
-        what: name of the quantity, for the error message.
-
-    Raises:
-        ValueError: not a number, or not finite.
-    """
-    if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
-        return Fraction(value)
-    try:
-        if isinstance(value, bool) or value is None:
-            raise ValueError
-        number = Decimal(value.strip()) if isinstance(value, str) else Decimal(str(value))
-        if number.is_finite():
-            return Fraction(number)
-    except (InvalidOperation, ValueError, TypeError):
-        pass
-    raise ValueError(f"{what} = {value!r}: expected a finite decimal number")
+_EXPECTED = {"too_short": "expected a list of at least one LLM", "tuple_type": "expected a list of LLMs",
+             "string_type": "expected text; put it in quotes", "string_too_short": "expected text",
+             "int_type": "expected a whole number", "float_type": "expected a number",
+             "finite_number": "expected a finite number", "greater_than_equal": "expected at least {ge:g}",
+             "less_than_equal": "expected at most {le:,}",
+             "greater_than": "expected more than {gt:g}"}
 
 
-class LLM(BaseModel):
+class _Checked(BaseModel):
+    """A model whose faults are one PoolError, a plain line each, instead of pydantic's own text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            # pydantic also calls the list too short when an entry of it is wrong
+            faults = [e for e in error.errors() if e["type"] != "too_short" or not data["llms"]]
+            raise PoolError("\n".join(line for e in faults for line in self._lines(e, data))) from None
+
+    @classmethod
+    def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
+        """One fault in plain words: which field, which value, what is valid."""
+        value, field = error["input"], ".".join(map(str, error["loc"]))
+        if error["type"] == "missing":
+            return [f"{field} is missing"]
+        if error["type"] == "extra_forbidden":
+            return [f"{field} = {shown(value)}: unknown key; known are {', '.join(cls.model_fields)}"]
+        words = _EXPECTED.get(error["type"], error["msg"].removeprefix("Value error, "))
+        words = words.format(**error.get("ctx", {})) if error["type"] in _EXPECTED else words
+        return [f"{field} = {shown(value)}: {words}" if field else words]
+
+
+class LLM(_Checked):
     """One large language model that can be hired.
 
     Prices are u$ per token; `max_tokens` is the longest completion it may write; tier 1 is the strongest tier.
     Latency fields are seconds and tokens per second; endpoint fields are used by live backends only.
+
+    Raises:
+        PoolError: a problem; one line for each: LLM, field, value, what is valid.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-    name: str = Field(min_length=1)
+    name: StrictStr = Field(min_length=1)
     price_in: float
     price_out: float
-    max_tokens: int = Field(ge=1, strict=True)
+    max_tokens: int = Field(ge=1, le=MOST_TOKENS, strict=True)
     tier: int | None = Field(default=None, ge=1, strict=True)
     rating: float | None = Field(default=None, strict=True, allow_inf_nan=False)
     first_token_s: float | None = Field(default=None, strict=True, ge=0, allow_inf_nan=False)
     tokens_per_s: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False)
-    model: str | None = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    source: str | None = None
+    model: StrictStr | None = None
+    base_url: StrictStr | None = None
+    api_key_env: StrictStr | None = None
+    source: StrictStr | None = None
+
+    @classmethod
+    def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
+        who = f"LLM {shown(data['name'])}: " if "name" in data else ""
+        return [who + line for line in super()._lines(error, data)]
+
+    @field_validator("name")
+    @classmethod
+    def _one_line(cls, name: str) -> str:
+        if not name.isprintable():
+            raise ValueError("expected printable text on one line")
+        return name
+
+    @field_validator("max_tokens", "tier", "rating", "first_token_s", "tokens_per_s", mode="before")
+    @classmethod
+    def _plain_number(cls, value: Any) -> Any:
+        """numpy's numbers as Python's own: strict fields know no others."""
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)
+        return float(value) if isinstance(value, Real) and not isinstance(value, (bool, float, Fraction)) else value
 
     @field_validator("price_in", "price_out", mode="before")
     @classmethod
@@ -110,8 +143,12 @@ class LLM(BaseModel):
         return price_in * t_in + price_out * t_out
 
     def call_cost(self, t_in: int, t_out: int) -> Fraction:
-        """c_i = T_in * P_in + T_out * P_out in u$ (BAMAS, cost model)."""
-        return exact(self.price_in) * exact(t_in, "t_in") + exact(self.price_out) * exact(t_out, "t_out")
+        """c_i = T_in * P_in + T_out * P_out in u$ (BAMAS, cost model); ValueError unless both are numbers >= 0."""
+        tokens = {"t_in": exact(t_in, "t_in"), "t_out": exact(t_out, "t_out")}
+        for what, number in tokens.items():
+            if number < 0:
+                raise ValueError(f"{what} = {shown(number)}: expected at least 0 tokens")
+        return exact(self.price_in) * tokens["t_in"] + exact(self.price_out) * tokens["t_out"]
 
 
 def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
@@ -119,16 +156,29 @@ def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
     return llm.call_cost(t_in, t_out)
 
 
-class Pool(BaseModel):
-    """The LLMs to choose from. Without tiers, LLMs are ranked by rating: equal ratings share a tier."""
+class Pool(_Checked):
+    """The LLMs to choose from. Without tiers, LLMs are ranked by rating: equal ratings share a tier.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+    Raises:
+        PoolError: a problem; one line for each: LLM, field, value, what is valid.
+    """
 
-    name: str = Field(min_length=1)
+    name: StrictStr = Field(min_length=1)
     llms: tuple[LLM, ...] = Field(min_length=1)
-    description: str | None = None
-    source: str | None = None
-    date: str | None = None
+    description: StrictStr | None = None
+    source: StrictStr | None = None
+    date: StrictStr | None = None
+
+    @classmethod
+    def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
+        place, cause = error["loc"], error.get("ctx", {}).get("error")
+        if len(place) != 2 or place[0] != "llms":
+            return super()._lines(error, data)
+        if isinstance(cause, PoolError):  # an LLM's own lines; they begin with its name, if it has one
+            named = "name" in data["llms"][place[1]]
+            return [line if named else f"LLM number {place[1] + 1}: {line}" for line in str(cause).splitlines()]
+        return [f"LLM number {place[1] + 1}: {shown(error['input'])}: expected a mapping with name, tier or rating, "
+                "price_in, price_out, max_tokens"]
 
     @model_validator(mode="before")
     @classmethod
@@ -136,7 +186,8 @@ class Pool(BaseModel):
         """Fill the tiers from the ratings where no LLM states a tier."""
         if not isinstance(data, dict) or not isinstance(data.get("llms"), (list, tuple)):
             return data
-        llms = [m.model_dump() if isinstance(m, BaseModel) else m for m in data["llms"]]
+        llms = [m.model_dump() if isinstance(m, BaseModel) else
+                {str(key): value for key, value in m.items()} if isinstance(m, dict) else m for m in data["llms"]]
         if llms and all(isinstance(m, dict) and m.get("tier") is None
                         and isinstance(m.get("rating"), (int, float)) for m in llms):
             ranks = sorted({m["rating"] for m in llms}, reverse=True)
@@ -176,10 +227,8 @@ class Pool(BaseModel):
 
     def with_max_tokens(self, max_tokens: int) -> Pool:
         """The same pool where every LLM may write `max_tokens` tokens a call."""
-        if not isinstance(max_tokens, Integral) or isinstance(max_tokens, bool) or max_tokens < 1:
-            raise ValueError(f"max_tokens = {max_tokens!r}: expected a whole number of at least 1")
-        data = self.model_dump()
-        return Pool(**{**data, "llms": [{**m, "max_tokens": int(max_tokens)} for m in data["llms"]]})
+        longest, data = whole(max_tokens, "max_tokens", 1, MOST_TOKENS), self.model_dump()
+        return Pool(**{**data, "llms": [{**m, "max_tokens": longest} for m in data["llms"]]})
 
 
 def rank(llm: LLM) -> tuple[int, float, str]:
@@ -193,70 +242,16 @@ def load_pool(name_or_path: str | Path) -> Pool:
     Raises:
         PoolError: no such file, or a problem in it; one line for each problem: file, LLM, field, value.
     """
-    path = Path(name_or_path)
+    path = file_path(name_or_path, "pool", PoolError)
     if path.suffix not in {".yaml", ".yml"} and not path.is_file():
         path = DATA / "pools" / f"{name_or_path}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in (DATA / "pools").glob("*.yaml")))
         raise PoolError(f"no pool file {name_or_path}; give a path ending in .yaml or one of: {known}")
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise PoolError(f"{path}: {line}{error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PoolError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml(path, PoolError)
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise PoolError(f"{path}: expected a mapping with name and llms, found {data!r:.80}")
-    data = {"name": path.stem, **data}
+        raise PoolError(f"{path}: expected a mapping with name and llms, found {shown(data)}")
     try:
-        return Pool(**data)
-    except ValidationError as error:
-        # pydantic also calls the list too short when an entry of it is wrong
-        problems = [e for e in error.errors() if e["type"] != "too_short" or not data["llms"]]
-        raise PoolError("\n".join(f"{path}: {_problem(e, data)}" for e in problems)) from None
-
-
-_EXPECTED = {"too_short": "expected a list of at least one LLM", "tuple_type": "expected a list of LLMs",
-             "string_type": "expected text; put it in quotes", "string_too_short": "expected text",
-             "int_type": "expected a whole number", "float_type": "expected a number",
-             "finite_number": "expected a finite number", "greater_than_equal": "expected at least {ge:g}",
-             "greater_than": "expected more than {gt:g}"}
-
-
-def _problem(error: dict[str, Any], data: dict[str, Any]) -> str:
-    """One problem in plain words: which LLM, which field, which value, what is valid."""
-    place, value, who = error["loc"], error["input"], ""
-    if len(place) > 1 and place[0] == "llms":
-        entry = data["llms"][place[1]]
-        who = f"LLM number {place[1] + 1}: "
-        if not isinstance(entry, dict):
-            return f"{who}{value!r:.80}: expected a mapping with name, tier or rating, price_in, price_out, max_tokens"
-        who = f"LLM {entry['name']!r}: " if "name" in entry else who
-        place = place[2:]
-    field = ".".join(map(str, place))
-    if error["type"] == "missing":
-        return f"{who}{field} is missing"
-    if error["type"] == "extra_forbidden":
-        known = ", ".join(LLM.model_fields if who else Pool.model_fields)
-        return f"{who}{field} = {value!r}: unknown key; known are {known}"
-    words = _EXPECTED.get(error["type"], error["msg"].removeprefix("Value error, ")).format(**error.get("ctx", {}))
-    return f"{who}{field} = {value!r}: {words}" if field else who + words
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML where the same key twice is an error: the plain loader keeps the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[Hashable, str] = {}
-        for key_node, value_node in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
-                continue
-            value = value_node.value if isinstance(value_node, yaml.ScalarNode) else "..."
-            if key_node.value in seen:
-                who = f"LLM {seen['name']!r}: " if "name" in seen and "llms" not in seen else ""
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{who}{key_node.value} = {seen[key_node.value]}, then {value}: the key is given twice",
-                    key_node.start_mark)
-            seen[key_node.value] = value
-        return super().construct_mapping(node, deep)
+        return Pool(**{"name": path.stem, **data})
+    except PoolError as error:
+        raise PoolError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None

@@ -8,11 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from bamas_lite.inputs import file_path, read_yaml
 from bamas_lite.paths import DATA
-from bamas_lite.pool import _StrictLoader
 
 T = TypeVar("T")
 
@@ -216,16 +215,13 @@ def load_parameters(parameters: str | Path | dict[str, Any] | Parameters = "assu
 
 
 def _read(name_or_path: str | Path) -> tuple[dict[str, Any], str]:
-    path = Path(name_or_path)
+    path = file_path(name_or_path, "parameters", SimulationError)
     if path.suffix not in {".yaml", ".yml"} and not path.is_file():
         path = DATA / "simulation" / f"{name_or_path}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in (DATA / "simulation").glob("*.yaml")))
         raise SimulationError(f"no parameter file {name_or_path}; give a path ending in .yaml or one of: {known}")
-    try:
-        data = _parsed(path, path.stat().st_mtime_ns)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SimulationError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    data = _parsed(path, path.stat().st_mtime_ns)
     if not isinstance(data, dict):
         raise SimulationError(f"{path}: expected a mapping of parameters, found {type(data).__name__}")
     return data, str(path)
@@ -234,7 +230,7 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], str]:
 @lru_cache(maxsize=16)
 def _parsed(path: Path, changed: int) -> Any:
     """The content of a YAML file; parsed again when it has changed."""
-    return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    return read_yaml(path, SimulationError)
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

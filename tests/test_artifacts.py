@@ -6,6 +6,7 @@ import pytest
 
 from bamas_lite import SimulatedLLM, TopologyPolicy, artifacts, encoder, load_tasks, load_trajectories, train_policy
 from bamas_lite.artifacts import OWN_SETS, SEEDS, log_path, logged_tasks, make_log, policy_path, split_log
+from bamas_lite.paths import DATA
 from bamas_lite.policy import questions_of
 from bamas_lite.rewards import LogTable
 from bamas_lite.topologies import TOPOLOGIES
@@ -86,3 +87,9 @@ def test_a_policy_trained_anew_chooses_as_the_committed_one(task_set, logs):
     questions = questions_of(table.task_id)
     choices = [policy.probabilities(questions, table.budget).argmax(axis=1) for policy in (committed, fresh)]
     assert (choices[0] == choices[1]).mean() > 0.98
+
+
+def test_results_in_the_readme_come_from_the_committed_files():
+    readme = (DATA.parent / "README.md").read_text(encoding="utf-8")
+    block = readme.partition(artifacts.RESULTS_BEGIN)[2].partition(artifacts.RESULTS_END)[0]
+    assert block.strip() == artifacts.results_table()

@@ -254,6 +254,11 @@ def test_run_injects_only_declared_parameters(folder, capsys):
     assert "benchmarks_dir" not in injected.source
 
 
+def test_an_empty_name_is_no_notebook(folder, capsys):
+    assert notebooks.main(["run", ""]) == 2
+    assert "no notebook ''" in capsys.readouterr().err
+
+
 def test_run_on_a_missing_folder_says_so_before_anything_runs(folder, capsys):
     assert notebooks.main(["run", "--benchmarks", str(folder / "absent")]) == 2
     assert "absent' is not a folder" in capsys.readouterr().err

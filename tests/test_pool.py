@@ -32,15 +32,20 @@ WRONG = {
     "missing max_tokens": ("    max_tokens: 512\n", "", ["LLM 'B'", "max_tokens is missing"]),
     "missing name": ("  - name: A\n    tier", "  - tier", ["LLM number 1", "name is missing"]),
     "negative": ("1.10", "-1.10", ["LLM 'A'", "price_out = -1.1", "expected 0 to"]),
-    "NaN": ("1.10", ".nan", ["LLM 'A'", "price_out = nan", "finite number"]),
-    "infinite": ("1.10", ".inf", ["LLM 'A'", "price_out = inf", "finite number"]),
-    "past every float": ("1.10", "1e400", ["LLM 'A'", "price_out = '1e400'", "expected 0 to"]),
+    "NaN": ("1.10", ".nan", ["LLM 'A'", "price_out = .nan", "finite number"]),
+    "infinite": ("1.10", ".inf", ["LLM 'A'", "price_out = .inf", "finite number"]),
+    "past every float": ("1.10", "1e400", ["LLM 'A'", "price_out = 1e400", "finite number"]),
     "boolean price": ("1.10", "true", ["LLM 'A'", "price_out = True", "finite number"]),
     "word as price": ("1.10", "cheap", ["LLM 'A'", "price_out = 'cheap'", "finite number"]),
     "comma in price": ("1.10", "'1,10'", ["LLM 'A'", "price_out = '1,10'", "finite number"]),
     "empty price": ("1.10", "", ["LLM 'A'", "price_out = None", "finite number"]),
     "list as price": ("1.10", "[1]", ["LLM 'A'", "price_out = [1]", "finite number"]),
     "too many decimals": ("1.10", "'1.0000000000000000001'", ["LLM 'A'", "price_out", "18 decimals"]),
+    "exponent of a hang": ("1.10", "1e99999999", ["LLM 'A'", "price_out = 1e99999999", "finite number"]),
+    "5000 digits": ("1.10", "1" * 5000, ["LLM 'A'", "price_out = 111", "finite number"]),
+    "sexagesimal": ("1.10", "1:30", ["LLM 'A'", "price_out = '1:30'", "finite number"]),
+    "hexadecimal": ("384", "0x10", ["LLM 'A'", "max_tokens = '0x10'", "whole number"]),
+    "bare digits that a float rounds": ("1.10", "1.000000000000000001", ["price_out = 1.000000000000000001", "digits"]),
     "no price at all": ("0.27\n    price_out: 1.10", "0\n    price_out: 0", ["LLM 'A'", "price_in = price_out = 0"]),
     "duplicate name": ("name: B", "name: A", ["LLM 'A'", "name = 'A'", "2 times"]),
     "empty name": ("name: A", "name: '  '", ["name = '  '", "expected text"]),
@@ -53,12 +58,20 @@ WRONG = {
     "tier and rating mixed": ("tier: 2", "rating: 1300", ["LLM 'B'", "tier is missing"]),
     "neither tier nor rating": ("    tier: 2\n", "", ["LLM 'B'", "tier and rating are missing"]),
     "boolean rating": ("tier: 1", "tier: 1\n    rating: true", ["LLM 'A'", "rating = True", "a number"]),
-    "NaN rating": ("tier: 1", "tier: 1\n    rating: .nan", ["LLM 'A'", "rating = nan", "finite"]),
+    "NaN rating": ("tier: 1", "tier: 1\n    rating: .nan", ["LLM 'A'", "rating = .nan", "finite"]),
     "no speed": ("tier: 1", "tier: 1\n    tokens_per_s: 0", ["LLM 'A'", "tokens_per_s = 0", "more than 0"]),
     "no tokens": ("max_tokens: 384", "max_tokens: 0", ["LLM 'A'", "max_tokens = 0", "at least 1"]),
+    "endless tokens": ("384", "1" + "0" * 30, ["LLM 'A'", "max_tokens = 1000", "at most 100,000,000"]),
+    "tokens of 5000 digits": ("384", "1" * 5000, ["LLM 'A'", "max_tokens = 111", "whole number"]),
+    "name of two lines": ("name: B", 'name: "B\\nC"', ["name = 'B\\nC'", "one line"]),
+    "NUL in a name": ("name: B", 'name: "B\\0"', ["name = 'B\\x00'", "one line"]),
     "half a token": ("max_tokens: 384", "max_tokens: 1.5", ["LLM 'A'", "max_tokens = 1.5", "whole number"]),
     "duplicate YAML key": ("tier: 2", "tier: 2\n    tier: 3", ["LLM 'B'", "tier = 2, then 3", "line 10"]),
     "broken YAML": ("llms:", "llms: [", ["line "]),
+    "nested too deeply": (GOOD, "name: " + "[" * 3000, ["nested too deeply"]),
+    "alias": (GOOD, "a: &a [1, 1]\nb: [*a, *a]\n", ["line 2", "*a: aliases are not supported"]),
+    "no such day": ("name: mine", "name: mine\ndate: 2026-13-45", ["not readable as YAML", "month"]),
+    "key is a number": ("tier: 2", "5: 2", ["LLM 'B'", "5 = 2", "unknown key"]),
     "date as text": ("name: mine", "name: mine\ndate: 2026-01-16", ["date", "put it in quotes"]),
     "no LLMs key": (GOOD, "name: mine\n", ["llms is missing"]),
     "empty pool": (GOOD, "name: mine\nllms: []\n", ["llms = []", "at least one LLM"]),
@@ -104,6 +117,56 @@ def test_file_that_is_no_text(tmp_path):
     path.write_bytes(b"name: \xff")
     with pytest.raises(PoolError, match="not readable as YAML"):
         load_pool(path)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"paper", ["paper"], "a" * 5000, "a\0b"], ids=lambda v: repr(v)[:9])
+def test_what_is_no_path_is_named(name):
+    with pytest.raises(PoolError, match="^(pool = .*expected the name of a file|no pool file)"):
+        load_pool(name)
+
+
+@pytest.mark.parametrize(("change", "line"), [
+    ({"price_out": -1}, "LLM 'x': price_out = -1: expected 0 to 1,000,000 u$ per token (= USD per million tokens)"),
+    ({"price_in": "1e99999999"}, "LLM 'x': price_in = '1e99999999': expected a finite number of u$ per token, "
+                                 "such as 0.27"),
+    ({"max_tokens": "8"}, "LLM 'x': max_tokens = '8': expected a whole number"),
+    ({"max_tokens": 10**5000}, "LLM 'x': max_tokens = <int that cannot be shown>: expected at most 100,000,000"),
+    ({"rating": 10**400}, "LLM 'x': rating = " + "1" + "0" * 76 + "...: expected a number"),
+    ({"name": b"a"}, "LLM b'a': name = b'a': expected text; put it in quotes"),
+    ({"tier": None}, "LLM 'x': tier and rating are missing: one of them must rank the LLM"),
+])
+def test_wrong_python_values_give_one_line_too(change, line):
+    with pytest.raises(PoolError) as caught:
+        llm("x", **{"tier": 1, **change})
+    assert str(caught.value) == line
+    good = llm("good", tier=1).model_dump()
+    with pytest.raises(PoolError) as caught:  # the same line from a Pool of plain mappings
+        Pool(name="p", llms=[good, {**good, "name": "x", **change}])
+    assert str(caught.value) == line
+
+
+def test_wrong_pools_of_python_give_plain_lines():
+    good = llm("good", tier=1)
+    for llms, line in (([], "llms = []: expected a list of at least one LLM"), (None, "llms = None: expected a list"),
+                       ([good, 3], "LLM number 2: 3: expected a mapping"), ([good, good], "LLM 'good': name = 'good'"),
+                       ([{"tier": 1}], "LLM number 1: name is missing\nLLM number 1: price_in is missing"),
+                       ([{**good.model_dump(), 1: 2}], "LLM 'good': 1 = 2: unknown key")):
+        with pytest.raises(PoolError) as caught:
+            Pool(name="p", llms=llms)
+        assert str(caught.value).startswith(line) and "pydantic" not in str(caught.value)
+
+
+def test_numpy_numbers_are_numbers_everywhere():
+    m = llm("m", max_tokens=np.int64(8), tier=np.int32(1), rating=np.float32(0.5), price_in=np.float64(0.1))
+    assert m == llm("m", max_tokens=8, tier=1, rating=0.5, price_in=0.1) and type(m.max_tokens) is int
+    assert Pool(name="p", llms=[m]).with_max_tokens(np.int64(9)).llms[0].max_tokens == 9
+
+
+def test_tokens_are_not_negative():
+    for t_in, t_out, words in ((-1, 5, "t_in = "), (5, -1, "t_out = "), (10**400, 1, "t_in = 1000"),
+                               (1, None, "t_out = ")):
+        with pytest.raises(ValueError, match=words):
+            call_cost(llm("m", tier=1), t_in, t_out)
 
 
 def test_paper_pool_has_the_papers_prices():
@@ -166,6 +229,18 @@ def test_exact_means_the_decimal_text(value):
 def test_exact_refuses_what_is_no_number(value):
     with pytest.raises(ValueError, match="budget = .*expected a finite decimal number"):
         exact(value, "budget")
+
+
+@pytest.mark.parametrize("value", ["1e9999999", Decimal("1e-99999999"), Decimal("1e99999999"), "1" * 5000, 10**400,
+                                   -10**5000, Fraction(10**400), "1e200", float("inf")], ids=lambda v: type(v).__name__)
+def test_exact_bounds_what_it_takes(value):
+    with pytest.raises(ValueError, match="B = .*: expected a finite decimal number within 1e-400 to 1e200"):
+        exact(value, "B")
+
+
+@pytest.mark.parametrize("value", [5e-324, 1.5e199, 10**199, Decimal("0e99999999"), -1e-300])
+def test_exact_takes_every_usual_number(value):
+    assert float(exact(value)) == float(value)
 
 
 @settings(max_examples=200, deadline=None)
