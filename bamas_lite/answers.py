@@ -18,7 +18,8 @@ MAX_DIGITS = 400
 FULL_WIDTH = {0xFF01 + offset: 0x21 + offset for offset in range(94)}
 """For str.translate: the full-width forms of the ASCII signs as those signs."""
 _PLAIN = str.maketrans(
-    FULL_WIDTH | {dash: "-" for dash in "\u2212\u2013\u2012\u2011\ufe63"} | {space: "\u2009" for space in "\u00a0\u202f\u2007"}
+    FULL_WIDTH | {dash: "-" for dash in "\u2212\u2013\u2012\u2011\ufe63"}
+    | {space: "\u2009" for space in "\u00a0\u202f\u2007"}
     | {"\u2014": " ", "\u2044": "/", "\u00d7": "*", "\u00b7": "*", "\u00bd": " 1/2", "\u00bc": " 1/4",
        "\u00be": " 3/4", "\u2153": " 1/3", "\u2154": " 2/3", "\u2019": "'", "\u2192": "=", "\u21d2": "="})
 _MARKUP = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in (
@@ -35,7 +36,8 @@ _MARKUP = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, r
     (r"\\[dtc]?frac\s{0,3}\{([^{}]{1,60})\}\s{0,3}\{([^{}]{1,60})\}", r"\1/\2"),
     (r"\\[dtc]?frac\s{0,3}([0-9])\s{0,3}([0-9])", r"\1/\2"),
     (r"\\(?:times|cdot)\b", "*"),
-    (r"\\[,;:! ]|\{,\}", "\u2009"),
+    (r"\\!", ""),
+    (r"\\[,;: ]|\{,\}", "\u2009"),
     (r"\\(?:text|mathrm|textbf|mathbf|boldsymbol|mbox)\b", " "),
     (r"\\(?=[$%])", ""),
     (r"\b(?-i:USD|EUR|GBP|US|CAD|AUD|INR|Rs\.?)(?=\s?[$0-9])", " ")))
@@ -61,9 +63,9 @@ _AFTER = re.compile(r"\s?[-/:^]\$?[0-9]|[,._'][0-9]|[MBT]\b|\s?%?\s(?:-|to)\s[$0
 _ANSWER_LINE = re.compile(r"^[ \t>*_]{0,8}####(?!#)([^\n]*)$", re.MULTILINE)
 _ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|:|=)[\s:*_]{0,8}", re.IGNORECASE)
 # What a further number may follow on an answer line: it tells about the answer, and is no second one.
-_ASIDE = re.compile(r"(?:(?!\b(?:or|and|plus)\b)[^+*:/(\[;.])*?(?:[(\[](?!\s*or\b)|[;.]\s|\b(?:per|in|for|of|at|on|"
-                    r"every|each|after|before|from|because|since|as|when|while|if|with|than|which|that|where|within"
-                    r"|under|over|until)\b)", re.IGNORECASE)
+_ASIDE = re.compile(r"""(?![^(\[]*\bor\b) (?:(?!\b(?:and|plus)\b)[^+*:/(\[;.])*?
+    (?: [(\[](?!\s*or\b) | \.\s | \b(?:per|every|each|in|within|at|on|over|under|for|of|from|with|than|after|before
+      |until|when|while|as|if|because|since|which|that|where)\b )""", re.VERBOSE | re.IGNORECASE)
 _HEADING = re.compile(r"[^0-9$\\]{0,20}[A-Za-z]{4}")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\{|[0-9A-Za-z])")
 _DOLLARS = re.compile(r"\$([^$\n]{1,300})\$")

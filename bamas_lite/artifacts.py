@@ -74,8 +74,8 @@ def results_table() -> str:
                  "oracle, which knows the outcomes": choices["oracle"]}
         values = evaluate(shown, test)
         for row in values.itertuples():
-            right = " ".join((f"{100 * row.correct:.1f}", f"[{100 * row.correct_low:.1f}, {100 * row.correct_high:.1f}]"))
-            lines.append(f"| {task_set.replace('_', ' ')} | {row.choice} | {right} | {row.cost:.0f} |")
+            right, low, high = (f"{100 * x:.1f}" for x in (row.correct, row.correct_low, row.correct_high))
+            lines.append(f"| {task_set.replace('_', ' ')} | {row.choice} | {right} [{low}, {high}] | {row.cost:.0f} |")
     lines += ["", f"Over their budget: {over} of {episodes:,} logged episodes."]
     return "\n".join(lines)
 

@@ -20,6 +20,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from bamas_lite.inputs import shown
+
 BENCHMARKS = {"gsm8k": ("train", "test"), "mbpp": ("train", "test", "validation", "prompt"), "math": ("train", "test")}
 """The real benchmarks and their splits."""
 
@@ -52,13 +54,15 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise TaskFileError(f"{path}: no such file")
     number, records = 0, 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     records += 1
                     yield f"{path}, line {number}", _json_object(line, f"{path}, line {number}")
     except UnicodeDecodeError as error:
         raise TaskFileError(f"{path}: not UTF-8 text after line {number} ({error.reason})") from None
+    except OSError as error:
+        raise TaskFileError(f"{path}: cannot be read ({error.strerror})") from None
     if records == 0:
         raise TaskFileError(f"{path}: the file is empty; expected one JSON object a line")
 
@@ -66,8 +70,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _json_object(text: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else f"{error.msg} at column {error.colno}"
+    except (ValueError, RecursionError) as error:  # a plain ValueError: a number of more than 4,300 digits
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else (
+            "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits")
         raise TaskFileError(f"{place}: not valid JSON ({what}); expected one JSON object") from None
     if not isinstance(record, dict):
         raise TaskFileError(f"{place}: expected a JSON object, found {type(record).__name__}")
@@ -84,17 +89,33 @@ def field(record: dict[str, Any], key: str, kind: type, place: str) -> Any:
         right = right and all(isinstance(item, str) for item in value)
     if not right:
         expected = {str: "a text", int: "a whole number", list: "a list of texts"}[kind]
-        raise TaskFileError(f"{place}: {key} = {_short(value)}: expected {expected}")
+        raise TaskFileError(f"{place}: {key} = {shown(value)}: expected {expected}")
     return value
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+_NUMBER = re.compile(r"[-+]?\$?(?:(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}|[0-9]{1,30})(?:\.[0-9]{1,30})?|\.[0-9]{1,30})"
+                     r"(?:/0{0,9}[1-9][0-9]{0,29})?%?")
 
 
-def benchmark_fields(name: str, split: str | None, path: Path | None) -> Iterator[dict[str, Any]]:
-    """The fields of the tasks of a real benchmark, as keyword arguments of Task, in the order of the files.
+def is_number(text: str) -> bool:
+    """Whether a reference is a plain number which grading reads: 24, -3.5, 1,234, $5, 3/4, 50%."""
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def python_tree(source: str, mode: str = "exec") -> ast.AST | str:
+    """The syntax tree of Python statements (or of an expression: mode "eval"); a text says why there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a published test may hold an odd escape such as "\d"
+        try:
+            return ast.parse(source, mode=mode)
+        except SyntaxError as error:
+            return error.msg
+        except (ValueError, RecursionError, MemoryError) as error:  # NUL; nested too deeply
+            return str(error) or "nested too deeply"
+
+
+def benchmark_fields(name: str, split: str | None, path: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tasks of a real benchmark in the order of the files: place (for messages) and keyword arguments of Task.
 
     Args:
         name: a key of BENCHMARKS.
@@ -109,7 +130,7 @@ def benchmark_fields(name: str, split: str | None, path: Path | None) -> Iterato
     for file in _files(name, split, path):
         file_split = "train" if "train" in file.stem else "test"
         for number, (place, record) in enumerate(read_lines(file)):
-            yield convert(record, place, file_split, number)
+            yield place, convert(record, place, file_split, number)
 
 
 def _files(name: str, split: str | None, path: Path | None) -> list[Path]:
@@ -136,12 +157,12 @@ def _files(name: str, split: str | None, path: Path | None) -> list[Path]:
 def gsm8k_fields(record: dict[str, Any], place: str, split: str, number: int) -> dict[str, Any]:
     """A line of GSM8K; the level is the number of solution steps (lines before "####"), at most 8."""
     steps, found, reference = field(record, "answer", str, place).rpartition("####")
-    reference = reference.strip().replace(",", "")
-    if not found or not re.fullmatch(r"-?\$?\d*\.?\d+", reference):
+    reference = reference.strip()
+    if not found or not is_number(reference):
         raise TaskFileError(f"{place}: field 'answer' must end in '#### number'")
     level = min(8, max(1, sum(bool(line.strip()) for line in steps.splitlines())))
     return dict(task_id=f"gsm8k/{split}/{number:04d}", domain="arithmetic", level=level, split=split,
-                question=field(record, "question", str, place), reference=reference.replace("$", ""))
+                question=field(record, "question", str, place), reference=reference.replace("$", "").replace(",", ""))
 
 
 def mbpp_fields(record: dict[str, Any], place: str, split: str, number: int) -> dict[str, Any]:
@@ -175,14 +196,13 @@ def mbpp_fields(record: dict[str, Any], place: str, split: str, number: int) -> 
 
 def _call(statement: str, function: str, place: str) -> str:
     """The text of the call of `function` in an assert statement."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a published test may hold an odd escape such as "\d"
-        try:
-            nodes = ast.walk(ast.parse(statement))
-        except SyntaxError as error:
-            raise TaskFileError(f"{place}: test_list holds a statement that is not Python ({error.msg})") from None
-    call = next(n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == function)
-    return ast.get_source_segment(statement, call)
+    tree = python_tree(statement)
+    if isinstance(tree, str):
+        raise TaskFileError(f"{place}: test_list holds a statement that is not Python ({tree})")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+            return ast.get_source_segment(statement, node)
+    raise TaskFileError(f"{place}: test_list must call {function}")
 
 
 def math_fields(record: dict[str, Any], place: str, split: str, number: int) -> dict[str, Any]:
@@ -193,11 +213,13 @@ def math_fields(record: dict[str, Any], place: str, split: str, number: int) -> 
     name = f"{number:04d}"
     if "unique_id" in record:
         split, _, name = field(record, "unique_id", str, place).removesuffix(".json").partition("/")
+        if split not in BENCHMARKS["math"] or not name:
+            raise TaskFileError(f"{place}: unique_id = {shown(record['unique_id'])}: expected train/... or test/...")
     reference = field(record, "answer", str, place) if "answer" in record else _boxed(record, place)
     level = record.get("level")
     found = re.fullmatch(r"(?:Level )?([1-5?])", str(level))
     if not found:
-        raise TaskFileError(f"{place}: level = {_short(level)}: expected 1 to 5 or 'Level 1' to 'Level 5'")
+        raise TaskFileError(f"{place}: level = {shown(level)}: expected 1 to 5 or 'Level 1' to 'Level 5'")
     return dict(task_id=f"math/{split}/{name}", domain="mathematics", level=int(found[1].replace("?", "3")),
                 split=split, question=field(record, "problem", str, place), reference=reference.strip())
 
@@ -215,17 +237,19 @@ def _boxed(record: dict[str, Any], place: str) -> str:
     raise TaskFileError(f"{place}: no field 'answer', and no \\boxed{{...}} in 'solution'")
 
 
-def _math_folder(path: Path, split: str | None) -> Iterator[dict[str, Any]]:
+def _math_folder(path: Path, split: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """The layout of the MATH release: <split>/<subject>/<n>.json, ordered by split, subject and number."""
     for part in BENCHMARKS["math"]:
         files = (path / part).glob("*/*.json") if split in (part, None) else ()
         for file in sorted(files, key=lambda f: (f.parent.name, len(f.stem), f.stem)):
             try:
-                text = file.read_text(encoding="utf-8")
+                text = file.read_text(encoding="utf-8-sig")
             except UnicodeDecodeError as error:
                 raise TaskFileError(f"{file}: not UTF-8 text ({error.reason})") from None
+            except OSError as error:
+                raise TaskFileError(f"{file}: cannot be read ({error.strerror})") from None
             unique_id = f"{part}/{file.parent.name}/{file.stem}"
-            yield math_fields({**_json_object(text, str(file)), "unique_id": unique_id}, str(file), part, 0)
+            yield str(file), math_fields({**_json_object(text, str(file)), "unique_id": unique_id}, str(file), part, 0)
 
 
 def cache_folder() -> Path:

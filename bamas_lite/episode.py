@@ -13,12 +13,11 @@ from typing import Any
 
 from bamas_lite.casting import Agent
 from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, Usage
-from bamas_lite.pool import ATOMS, LLM
+from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
 
-MOST_TOKENS = 10**8
 MOST_SECONDS = 1e6
-"""What a backend reports above these is taken as unreadable."""
+"""A latency above this, or token counts above MOST_TOKENS, are taken as unreadable."""
 
 
 class BudgetExhausted(Exception):
@@ -31,7 +30,7 @@ class CallRecord:
 
     `max_tokens` is the limit that the call was given, `reserved` what was held back for it (u$; 0 with
     enforcement="paper"). `usage_reported` is False where the backend named no usable token counts and the worst case
-    was booked instead.
+    was booked instead. `fault` says why the text of a reply that was billed could not be used (empty: it could).
     """
 
     agent: str
@@ -46,6 +45,7 @@ class CallRecord:
     start_s: float
     end_s: float
     usage_reported: bool = True
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,8 @@ class Caller:
         record = await self._make(agent, messages, reservation)
         self._note(record)
         self.now = record.end_s
+        if record.fault:
+            raise CallError(record.fault)
         return record.reply
 
     async def together(self, requests: list[tuple[Agent, list[Message]]]) -> list[Reply]:
@@ -173,6 +175,8 @@ class Caller:
         for outcome in outcomes:
             if isinstance(outcome, CallError):
                 raise outcome
+            if outcome.fault:
+                raise CallError(outcome.fault)
         self.now = max(record.end_s for record in records)
         return [record.reply for record in records]
 
@@ -182,7 +186,7 @@ class Caller:
         except Exception as error:
             raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
-        return self._meter.reserve(agent.llm, max(bound, 0), limit, agent.role)
+        return self._meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
 
     async def _attempt(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord | CallError:
         try:
@@ -191,26 +195,30 @@ class Caller:
             return error
 
     async def _make(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord:
-        start = self.now
+        start, usage, fault = self.now, None, ""
+        text, latency, finish = "", 0.0, "stop"
         try:
             reply = await self._backend.complete(agent.llm, messages, max_tokens=reservation.max_tokens,
                                                  temperature=self._temperature, role=agent.role, task=self._task)
-            text, usage = _text(reply.text), reply.usage
-            latency, finish = reply.latency_s, reply.finish_reason
+            usage = reply.usage
+            text, latency, finish = _text(reply.text), reply.latency_s, reply.finish_reason
         except Exception as error:
-            self._meter.release(reservation)
-            raise CallError(f"{agent.name} ({agent.llm.name}): {_words(error)}") from error
-        reported = _is_count(usage)
-        if not reported:
+            fault = f"{agent.name} ({agent.llm.name}): {_words(error)}"
+            if _counts(usage) is None:
+                self._meter.release(reservation)
+                raise CallError(fault) from error
+        usage = _counts(usage)
+        reported = usage is not None
+        if usage is None:
             # Unknown is booked as the worst case: a meter that guesses low would let the episode overspend.
             usage = Usage(reservation.prompt_bound, reservation.max_tokens)
         if not (isinstance(latency, (int, float)) and 0 <= latency <= MOST_SECONDS):
             latency = 0.0
-        if text is not reply.text or usage is not reply.usage or latency is not reply.latency_s:
+        if fault or text is not reply.text or usage is not reply.usage or latency is not reply.latency_s:
             reply = Reply(text, usage, latency, finish if isinstance(finish, str) else "stop")
         cost = self._meter.settle(reservation, usage)
         return CallRecord(agent.name, agent.role, agent.llm, tuple(messages), reply, reservation.max_tokens, usage,
-                          cost, reservation.amount / ATOMS, start, start + latency, reported)
+                          cost, reservation.amount / ATOMS, start, start + latency, reported, fault)
 
     def _note(self, record: CallRecord) -> None:
         self.records.append(record)
@@ -226,7 +234,7 @@ def is_instant(backend: ChatModel) -> bool:
 
     The mark sits on the method, so that a subclass which overrides it does not inherit it.
     """
-    return getattr(backend.complete, "instant", False) is True
+    return getattr(getattr(backend, "complete", None), "instant", False) is True
 
 
 def _text(text: Any) -> str:
@@ -243,13 +251,16 @@ def _text(text: Any) -> str:
     return text
 
 
-def _is_count(usage: Any) -> bool:
-    """Whether these are token counts that can be billed."""
+def _counts(usage: Any) -> Usage | None:
+    """The token counts as plain numbers, the same object if they are; None if they cannot be billed."""
     try:
         prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
-    except (AttributeError, TypeError):
-        return False
-    return 0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS
+    except Exception:  # the backend may hand over anything
+        return None
+    if not (0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS):
+        return None
+    plain = type(usage.prompt_tokens) is type(usage.completion_tokens) is int
+    return usage if plain else Usage(prompt, completion)
 
 
 def _words(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Grading: is a reply right?
 
 Numbers are compared exactly, LaTeX by math-verify in a process of its own, programs by what they return in the sandbox.
-No reply, however odd, raises: it is right or wrong.
+No reply, however odd, raises: it is right or wrong. One that is no string (None, bytes) holds no answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bamas_lite.answers import find_latex, find_number, find_program, read_number
-from bamas_lite.latex import same_latex
+from bamas_lite.latex import UndecidedError, same_latex
 from bamas_lite.sandbox import run_python
 from bamas_lite.tasks import DOMAINS, Task
 
@@ -36,18 +36,22 @@ def extract_answer(domain: str, reply_text: str) -> str | None:
     Raises:
         ValueError: an unknown domain.
     """
+    if domain not in DOMAINS:
+        raise ValueError(f"domain = {domain!r}: expected one of {', '.join(DOMAINS)}")
+    if not isinstance(reply_text, str):
+        return None
     if domain == "arithmetic":
         number = find_number(reply_text)
         return None if number is None else str(number)
     if domain == "mathematics":
         return find_latex(reply_text)
-    if domain == "code":
-        return find_program(reply_text)
-    raise ValueError(f"domain = {domain!r}: expected one of {', '.join(DOMAINS)}")
+    return find_program(reply_text)
 
 
 def grade(task: Task, reply_text: str) -> Grade:
     """Grade a reply. The same answer to the same task is verified once in a process.
+
+    LaTeX that cannot be compared with the reference, in time or at all, is wrong; that verdict is not remembered.
 
     Raises:
         ValueError: the task is broken: an unknown domain, a reference that is no number, a test that is no Python.
@@ -55,7 +59,10 @@ def grade(task: Task, reply_text: str) -> Grade:
     answer = extract_answer(task.domain, reply_text)
     if answer is None:
         return Grade(False, None, "no answer found")
-    return _verify(task, answer)
+    try:
+        return _verify(task, answer)
+    except UndecidedError as error:  # lru_cache keeps no exceptions
+        return Grade(False, answer, f"could not be compared with {task.reference}: {error}")
 
 
 def grade_many(pairs: Iterable[tuple[Task, str]], workers: int = 2) -> list[Grade]:
@@ -88,7 +95,12 @@ def vote_key(task: Task, reply_text: str) -> Hashable | None:
     answer = extract_answer(task.domain, reply_text)
     if answer is None or task.domain == "arithmetic":
         return answer
-    return _latex_class(task.task_id, answer) if task.domain == "mathematics" else _outputs(task, answer)
+    if task.domain == "code":
+        return _outputs(task, answer)
+    try:
+        return _latex_class(task.task_id, answer)
+    except UndecidedError:
+        return answer  # a class of its own, this time
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -1,13 +1,15 @@
 """The process in which LaTeX answers are compared: `python -m bamas_lite.latex_worker` reads and writes JSON lines.
 
 math-verify protects itself against endless input (9^9^9^9) with signals, which work in no thread and not inside a
-running event loop. Here it runs without them in a process of its own, which `bamas_lite.grading` ends when it is late.
+running event loop. Here it runs without them in a process of its own, which ends itself when a comparison takes more
+CPU time than allowed, and which `bamas_lite.latex` ends when it takes too long by the clock.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 
 MEMORY_BYTES = 2 << 30
@@ -21,6 +23,12 @@ def _limit_memory() -> None:
         pass  # Windows and macOS: only the time is bounded
 
 
+def _limit_time(seconds: float) -> None:
+    """After so much CPU time the system ends this process by SIGPROF, also inside C code. 0 lifts the limit."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def same(reference: str, answer: str) -> bool:
     """Whether math-verify takes two LaTeX answers for equal."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
@@ -31,16 +39,21 @@ def same(reference: str, answer: str) -> bool:
 
 
 def main() -> None:
-    """Answer requests until standard input ends."""
+    """Answer requests, [reference, answer, seconds of CPU time] a line, until standard input ends."""
     _limit_memory()
     logging.disable(logging.CRITICAL)
     import math_verify  # noqa: F401  # the slow part, before the clock of the first request starts
     print("ready", flush=True)
     for line in sys.stdin:
+        reference, answer, seconds = json.loads(line)
+        _limit_time(seconds)
         try:
-            verdict = same(*json.loads(line))
-        except (Exception, RecursionError):
+            verdict = same(reference, answer)
+        except MemoryError:
+            raise  # whatever fills the memory, this process is of no more use
+        except Exception:
             verdict = False
+        _limit_time(0)
         print(json.dumps(verdict), flush=True)
 
 

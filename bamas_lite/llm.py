@@ -7,11 +7,13 @@ else - simulated, replayed or live - is its own affair.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
-from bamas_lite.pool import ATOMS, LLM, exact
+from bamas_lite.inputs import exact, shown, whole
+from bamas_lite.pool import ATOMS, LLM
 from bamas_lite.tasks import Task
 
 Message = dict[str, str]
@@ -102,13 +104,15 @@ class BudgetMeter:
             raise ValueError(f"enforcement = {enforcement!r}: expected 'reserve' or 'paper'")
         amount = exact(budget, "budget")
         if amount < 0:
-            raise ValueError(f"budget = {budget!r}: expected at least 0 u$")
+            raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
         self.enforcement = enforcement
-        self.minimum_tokens = MINIMUM_TOKENS if minimum_tokens is None else minimum_tokens
+        self.minimum_tokens = MINIMUM_TOKENS if minimum_tokens is None else token_counts(
+            minimum_tokens, "minimum_tokens", 0)
         self.provider_overrun = 0
         self._budget = math.floor(amount * ATOMS)
         self._spent = 0
         self._reserved = 0
+        self._open: dict[int, Reservation] = {}  # by identity: equal reservations are different calls
 
     @property
     def spent(self) -> float:
@@ -131,9 +135,14 @@ class BudgetMeter:
         return self._spent > self._budget
 
     def reserve(self, llm: LLM, prompt_bound: int, max_tokens: int, role: str = "executor") -> Reservation | None:
-        """Hold back the worst case of one call; None when the budget does not allow a useful call."""
+        """Hold back the worst case of one call; None when the budget does not allow a useful call.
+
+        Raises:
+            ValueError: a prompt bound below 0 or a completion limit below 1.
+        """
+        prompt_bound, max_tokens = whole(prompt_bound, "prompt_bound"), whole(max_tokens, "max_tokens", 1)
         if self.enforcement == "paper":
-            return None if self._spent > self._budget else Reservation(llm, prompt_bound, max_tokens, 0)
+            return None if self._spent > self._budget else self._hold(Reservation(llm, prompt_bound, max_tokens, 0))
         price_in, price_out = llm.atoms_per_token
         left = self._budget - self._spent - self._reserved - price_in * prompt_bound
         if left < 0:
@@ -141,19 +150,46 @@ class BudgetMeter:
         fits = max_tokens if price_out == 0 else min(max_tokens, left // price_out)
         if fits < max(1, min(self.minimum_tokens.get(role, 1), max_tokens)):
             return None
-        amount = price_in * prompt_bound + price_out * fits
-        self._reserved += amount
-        return Reservation(llm, prompt_bound, fits, amount)
+        return self._hold(Reservation(llm, prompt_bound, fits, price_in * prompt_bound + price_out * fits))
 
     def settle(self, reservation: Reservation, usage: Usage) -> float:
-        """Book what a call really cost and free the rest of its reservation. Returns the cost in u$."""
-        cost = reservation.llm.cost_atoms(usage.prompt_tokens, usage.completion_tokens)
-        self._reserved -= reservation.amount
+        """Book what a call really cost and free the rest of its reservation. Returns the cost in u$.
+
+        Raises:
+            ValueError: token counts that are no whole numbers of at least 0, or a reservation that is not open.
+        """
+        prompt = whole(usage.prompt_tokens, "usage.prompt_tokens")
+        completion = whole(usage.completion_tokens, "usage.completion_tokens")
+        self.release(reservation)
+        cost = reservation.llm.cost_atoms(prompt, completion)
         self._spent += cost
-        if usage.prompt_tokens > reservation.prompt_bound or usage.completion_tokens > reservation.max_tokens:
+        if prompt > reservation.prompt_bound or completion > reservation.max_tokens:
             self.provider_overrun += 1
         return cost / ATOMS
 
     def release(self, reservation: Reservation) -> None:
-        """Free a reservation whose call was not billed."""
+        """Free a reservation whose call was not billed.
+
+        Raises:
+            ValueError: it is not open: settled or released before, or of another meter.
+        """
+        if self._open.pop(id(reservation), None) is None:
+            raise ValueError(f"reservation = {shown(reservation)}: is not open in this meter; each is settled or "
+                             "released once")
         self._reserved -= reservation.amount
+
+    def _hold(self, reservation: Reservation) -> Reservation:
+        self._reserved += reservation.amount
+        self._open[id(reservation)] = reservation
+        return reservation
+
+
+def token_counts(counts: Any, what: str, least: int) -> dict[str, int]:
+    """Tokens by role, each a whole number of at least `least`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not isinstance(counts, Mapping):
+        raise ValueError(f"{what} = {shown(counts)}: expected tokens by role, such as {MINIMUM_TOKENS}")
+    return {role: whole(tokens, f"{what}[{shown(role)}]", least) for role, tokens in counts.items()}

@@ -14,9 +14,11 @@ import pandas as pd
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.encoder import DIMENSION, ENCODER, EncoderError, encode
+from bamas_lite.inputs import exact, file_path, shown, whole
 from bamas_lite.losses import expectation_loss, importance_loss, published_loss
 from bamas_lite.rewards import CODE_REWARDS, OUR_REWARDS, LogError, LogTable, Rewards, reward
-from bamas_lite.tasks import Task, load_tasks
+from bamas_lite.tasks import Task, check_task, load_tasks
+from bamas_lite.trajectory_log import write_whole
 
 if TYPE_CHECKING:
     from bamas_lite.network import Features, Learner, PolicyNetwork
@@ -73,16 +75,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.objective not in ("published", "importance", "expectation"):
-            raise ValueError(f"objective = {self.objective!r}: expected 'published', 'importance' or 'expectation'")
-        for name in ("epochs", "batch"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: expected a whole number of at least 1")
-        if not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"learning_rate = {self.learning_rate!r}: expected a number above 0")
-        if not 0 <= self.beta < np.inf:
-            raise ValueError(f"beta = {self.beta!r}: expected a number of at least 0")
-        if not 0 <= self.holdout < 1:
-            raise ValueError(f"holdout = {self.holdout!r}: expected a share from 0, below 1")
+            raise ValueError(f"objective = {shown(self.objective)}: "
+                             "expected 'published', 'importance' or 'expectation'")
+        if not isinstance(self.rewards, Rewards):
+            raise ValueError(f"rewards = {shown(self.rewards)}: expected Rewards, such as OUR_REWARDS")
+        for name, least, most in (("epochs", 1, None), ("batch", 1, None), ("seed", 0, 2**63 - 1)):
+            object.__setattr__(self, name, whole(getattr(self, name), name, least, most))
+        for name, valid, expected in (("learning_rate", lambda x: 0 < x, "a number above 0"),
+                                      ("beta", lambda x: 0 <= x, "a number of at least 0"),
+                                      ("holdout", lambda x: 0 <= x < 1, "a share from 0, below 1")):
+            if not valid(exact(getattr(self, name), name)):
+                raise ValueError(f"{name} = {shown(getattr(self, name))}: expected {expected}")
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 def _paper(benchmark: str, learning_rate: float, seed: int) -> Settings:
@@ -133,7 +137,7 @@ def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterabl
 
     Raises:
         LogError: the log cannot be used (see `LogTable.from_log`; "expectation" needs a full factorial).
-        ValueError: an unknown learner or setting.
+        ValueError: an unknown learner or setting, or a learner that returns no history or weights that are not finite.
     """
     import torch
 
@@ -141,9 +145,11 @@ def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterabl
     unknown = [name for name in changes if name not in Settings.__dataclass_fields__]
     if unknown:
         raise ValueError(f"{unknown[0]} is no setting; known are {', '.join(Settings.__dataclass_fields__)}")
+    if not isinstance(settings, Settings):
+        raise ValueError(f"settings = {shown(settings)}: expected Settings, such as OURS")
     settings = replace(settings, **changes)
-    if isinstance(learner, str) and learner not in LEARNERS:
-        raise ValueError(f"learner = {learner!r}: expected {', '.join(LEARNERS)} or a function")
+    if not callable(learner) and not (isinstance(learner, str) and learner in LEARNERS):
+        raise ValueError(f"learner = {shown(learner)}: expected {', '.join(LEARNERS)} or a function")
     learn = LEARNERS[learner] if isinstance(learner, str) else learner
     table = LogTable.from_log(log, settings.rewards,
                               complete=settings.objective == "expectation" and learner != "supervised")
@@ -152,6 +158,9 @@ def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterabl
     generator = torch.Generator().manual_seed(settings.seed)
     network = PolicyNetwork(settings.features, generator)
     history = learn(network, examples, settings, generator)
+    if not isinstance(history, list) or not all(isinstance(entry, Mapping) for entry in history):
+        raise ValueError(f"learner = {shown(learner)}: returned {shown(history)}: "
+                         "expected the history, a list with one mapping an epoch")
     about = {"backend": table.backend, "settings": asdict(settings),
              "learner": learner if isinstance(learner, str) else getattr(learner, "__name__", "own"),
              "n_tasks": len(np.unique(table.task_id)), "n_rows": int(table.count.sum()), "excluded": table.excluded,
@@ -164,8 +173,12 @@ def questions_of(task_ids: Sequence[str], tasks: Iterable[Task] | None = None) -
 
     Raises:
         LogError: a task id that is not among the tasks, or names no committed set.
+        ValueError: `tasks` holds something else than tasks.
     """
     if tasks is not None:
+        tasks = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
+        for task in tasks:
+            check_task(task)
         question = {task.task_id: task.question for task in tasks}
     else:
         question = {}
@@ -188,14 +201,20 @@ class TopologyPolicy:
         network: the PolicyNetwork.
         budget_scale: the largest training budget, u$; budgets are divided by it (as in the code; the paper is silent).
         about: how it was trained: settings, learner, backend of the log, budgets, numbers of tasks and rows.
+
+    Raises:
+        ValueError: a weight that is not finite, or a budget_scale that is no number above 0.
     """
 
     _FORMAT, _VERSION = "bamas_lite topology policy", 1
 
     def __init__(self, network: PolicyNetwork, budget_scale: float, about: Mapping[str, Any] | None = None) -> None:
         network.float().double()  # files hold float32: a policy is the same before and after saving
+        wrong = next((name for name, tensor in network.state_dict().items() if not tensor.isfinite().all()), None)
+        if wrong is not None:
+            raise ValueError(f"network: {wrong} holds NaN or infinity: expected finite weights")
         self.network = network
-        self.budget_scale = budget_scale
+        self.budget_scale = _budget(budget_scale, "budget_scale")
         self.about = dict(about or {})
 
     def probabilities(self, questions: str | Sequence[str], budgets: float | Sequence[float], *,
@@ -209,12 +228,21 @@ class TopologyPolicy:
 
         Returns:
             float64 (4,) for one question and one budget, else (n, 4).
+
+        Raises:
+            ValueError: no text, no budget above 0 u$, or numbers of them that do not go together.
         """
         import torch
-        texts = [questions] if isinstance(questions, str) else list(questions)
-        budget = np.asarray(budgets, float)
+        several = isinstance(questions, Iterable) and not isinstance(questions, str)
+        texts = list(questions) if several else [questions]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"questions = {shown(questions)}: expected a text or a list of texts")
+        try:
+            budget = np.asarray(budgets, float)
+        except (TypeError, ValueError, OverflowError):
+            budget = np.array(np.nan)
         if not (np.isfinite(budget) & (budget > 0)).all():
-            raise ValueError(f"budgets = {budgets!r}: expected more than 0 u$")
+            raise ValueError(f"budgets = {shown(budgets)}: expected more than 0 u$")
         if budget.ndim > 1 or (budget.ndim == 1 and not isinstance(questions, str) and len(budget) != len(texts)):
             raise ValueError(f"budgets: {budget.size} for {len(texts)} questions; expected one, or as many")
         single = isinstance(questions, str) and budget.ndim == 0
@@ -224,29 +252,51 @@ class TopologyPolicy:
                                   torch.tensor(np.broadcast_to(budget / self.budget_scale, len(texts)).copy()))
             logits += torch.tensor(np.where(_mask(allowed), 0.0, -np.inf))
             pi = logits.softmax(-1).numpy()
+        if not np.isfinite(pi).all():
+            raise ValueError(f"budgets = {shown(budgets)}: too far from those of training, up to {self.budget_scale:g}")
         return pi[0] if single else pi
 
     def select(self, question: str, budget: float, mode: Literal["greedy", "sample"] = "greedy", *,
                rng: np.random.Generator | None = None, allowed: Sequence[str] = TOPOLOGIES) -> str:
-        """Choose a topology: the most probable one, or one drawn with `rng` (mode "sample")."""
+        """Choose a topology for one question and one budget (u$): the most probable, or drawn with `rng` ("sample").
+
+        Raises:
+            ValueError: an argument is wrong; the message names it.
+        """
+        if not isinstance(question, str):
+            raise ValueError(f"question = {shown(question)}: expected one text; `probabilities` takes several")
+        budget = _budget(budget, "budget")
         pi = self.probabilities(question, budget, allowed=allowed)
         if mode == "greedy":
             return TOPOLOGIES[int(pi.argmax())]
         if mode != "sample":
-            raise ValueError(f"mode = {mode!r}: expected 'greedy' or 'sample'")
-        if rng is None:
-            raise ValueError("rng = None: mode 'sample' needs a generator, such as numpy.random.default_rng(0)")
+            raise ValueError(f"mode = {shown(mode)}: expected 'greedy' or 'sample'")
+        if not isinstance(rng, np.random.Generator):
+            raise ValueError(f"rng = {shown(rng)}: "
+                             "mode 'sample' needs a generator, such as numpy.random.default_rng(0)")
         return TOPOLOGIES[int(rng.choice(len(TOPOLOGIES), p=pi))]
 
     def save(self, path: str | Path) -> None:
-        """Write the policy: a .npz of float32 arrays and a JSON header; no pickle."""
+        """Write the policy, whole or not at all: a .npz of float32 arrays and a JSON header; no pickle.
+
+        Raises:
+            ValueError: `path` is none, or `about` cannot be written as JSON. A file that was there stays as it was.
+        """
         header = {"format": self._FORMAT, "version": self._VERSION, "topologies": TOPOLOGIES, "encoder": ENCODER,
                   "features": self.network.features, "budget_scale": self.budget_scale, "about": self.about}
         arrays = {name: tensor.numpy().astype(np.float32) for name, tensor in self.network.state_dict().items()}
-        path = Path(path)
+        path = file_path(path, "path", ValueError)
+        try:
+            text = json.dumps(header)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"about = {shown(self.about)}: cannot be written as JSON ({error})") from None
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:  # given a name, numpy would add .npz to it
+                np.savez(file, header=np.array(text), **arrays)
+
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **arrays)
+        write_whole(path, write)
 
     @classmethod
     def load(cls, path: str | Path) -> TopologyPolicy:
@@ -258,31 +308,39 @@ class TopologyPolicy:
         import torch
 
         from bamas_lite.network import PolicyNetwork
-        path = Path(path)
+        path = file_path(path, "path", PolicyFileError)
         if not path.is_file():
             raise PolicyFileError(f"no policy file {path}")
         try:
             with np.load(path, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 arrays = {name: file[name] for name in file.files if name != "header"}
-        except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, RecursionError,
+                zipfile.BadZipFile) as error:
             raise PolicyFileError(f"{path}: not a policy file: {error}") from None
         expected = {"format": cls._FORMAT, "version": cls._VERSION, "topologies": list(TOPOLOGIES), "encoder": ENCODER}
         for field, value in expected.items():
             found = header.get(field) if isinstance(header, dict) else None
             if found != value:
-                raise PolicyFileError(f"{path}: {field} = {found!r}: expected {value!r}")
+                raise PolicyFileError(f"{path}: {field} = {shown(found)}: expected {value!r}")
         try:
             network = PolicyNetwork(header["features"])
             network.load_state_dict({name: torch.tensor(a, dtype=torch.float64) for name, a in arrays.items()})
-            return cls(network, float(header["budget_scale"]), header["about"])
+            return cls(network, header["budget_scale"], header["about"])
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise PolicyFileError(f"{path}: not a whole policy: {' '.join(str(error).split())}") from None
 
 
+def _budget(value: Any, what: str) -> float:
+    """One amount above 0 u$."""
+    if exact(value, what) <= 0:
+        raise ValueError(f"{what} = {shown(value)}: expected more than 0 u$")
+    return float(value)
+
+
 def _mask(allowed: Sequence[str]) -> np.ndarray:
     """Boolean (4,) of the allowed topologies."""
-    unknown = [name for name in allowed if name not in TOPOLOGIES]
-    if unknown or not allowed or isinstance(allowed, str):
-        raise ValueError(f"allowed = {allowed!r}: expected at least one of {', '.join(TOPOLOGIES)}")
-    return np.array([name in allowed for name in TOPOLOGIES])
+    names = [] if isinstance(allowed, str) or not isinstance(allowed, Iterable) else list(allowed)
+    if not names or not all(name in TOPOLOGIES for name in names):
+        raise ValueError(f"allowed = {shown(allowed)}: expected at least one of {', '.join(TOPOLOGIES)}")
+    return np.array([name in names for name in TOPOLOGIES])

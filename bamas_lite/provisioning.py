@@ -14,7 +14,8 @@ from numbers import Integral
 from typing import Any, Literal
 
 from bamas_lite.ilp import SolverError, choose_solver, solve
-from bamas_lite.pool import LLM, Pool, call_cost, exact
+from bamas_lite.inputs import exact, shown, whole
+from bamas_lite.pool import LLM, Pool, call_cost
 from bamas_lite.search import Hires, Problem
 from bamas_lite.team import Request, Slot, Team, money, needed, round_up
 from bamas_lite.weights import (
@@ -32,6 +33,9 @@ __all__ = ["ROLE_LIMITS", "TOKEN_LIMITS", "InfeasibleBudgetError", "RoleLimits",
 
 Method = Literal["auto", "ilp", "lexicographic"]
 ROLES = ("planner", "executor", "critic")
+
+MOST_AGENTS = 100
+"""The most agents that a team can be asked to have at least; the exact search counts up to it."""
 
 
 class InfeasibleBudgetError(ValueError):
@@ -62,7 +66,7 @@ def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, me
         objective: "lexicographic" (paper): the vector of agents per tier, strongest first, is the largest affordable
             one; "score_sum": the largest sum of the LLMs' ratings; or scores as {name: score} or a function of the LLM.
         roles: limits per role such as ROLE_LIMITS["feedback"] (as in the public code); None: roles are cast later.
-        min_agents: the fewest agents; None: 2, or 1 with roles.
+        min_agents: the fewest agents, at most MOST_AGENTS; None: 2, or 1 with roles.
         max_copies: the most copies of one LLM; with roles, of one tier in one role.
         solver: PuLP solver object or name; None: HiGHS, else CBC.
         cost_model: (llm, t_in, t_out) -> planned cost of one call in u$, above 0.
@@ -140,28 +144,26 @@ def _request(pool: Pool, budget: Any, t_in: Any, t_out: Any, objective: Any, rol
              max_copies: Any, cost_model: Callable[[LLM, Any, Any], Any]) -> Request:
     """Check the arguments of `provision`."""
     if not isinstance(pool, Pool):
-        raise ValueError(f"pool = {pool!r}: expected a Pool; load_pool(name or path) makes one")
+        raise ValueError(f"pool = {shown(pool)}: expected a Pool; load_pool(name or path) makes one")
     b = exact(budget, "budget")
     if b < 0:
-        raise ValueError(f"budget = {budget!r}: expected at least 0 u$")
+        raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
     for what, tokens in (("t_in", t_in), ("t_out", t_out)):
         if (tokens is not None or what == "t_in") and exact(tokens, what) < 0:
-            raise ValueError(f"{what} = {tokens!r}: expected at least 0 tokens")
+            raise ValueError(f"{what} = {shown(tokens)}: expected at least 0 tokens")
     limits = None if roles is None else _checked_roles(roles)
     min_agents = (1 if roles is not None else 2) if min_agents is None else min_agents
-    for what, number in (("min_agents", min_agents), ("max_copies", max_copies)):
-        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{what} = {number!r}: expected a whole number of at least 1")
+    min_agents, max_copies = whole(min_agents, "min_agents", 1, MOST_AGENTS), whole(max_copies, "max_copies", 1)
     if not callable(cost_model):
-        raise ValueError(f"cost_model = {cost_model!r}: expected a function (llm, t_in, t_out) -> u$")
+        raise ValueError(f"cost_model = {shown(cost_model)}: expected a function (llm, t_in, t_out) -> u$")
     out = {m.name: m.max_tokens if t_out is None else t_out for m in pool.llms}
     costs = {m.name: positive(cost_model(m, t_in, out[m.name]), f"LLM {m.name!r}: planned cost") for m in pool.llms}
     couplings = tuple(getattr(roles, "couplings", ()))
-    p = Problem(pool.tiers, costs, b, int(min_agents), int(max_copies), limits, couplings)
+    p = Problem(pool.tiers, costs, b, min_agents, max_copies, limits, couplings)
     if p.least_cost is None:
         where = f"roles = {dict(limits)!r}" if limits else f"{len(pool)} LLM{'s' * (len(pool) > 1)} in the pool"
         raise ValueError(f"min_agents = {min_agents!r}: no team can have so many agents with "
-                         f"max_copies = {max_copies!r} and {where}")
+                         f"max_copies = {shown(max_copies)} and {where}")
     return Request(p, _scores(pool, objective), t_in, out)
 
 
@@ -175,9 +177,10 @@ def _checked_roles(roles: Any) -> dict[str, tuple[int, float]]:
             raise ValueError(f"roles: unknown role {role!r}; known are {', '.join(ROLES)}")
         low, high = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
         high = math.inf if pair is not None and high is None and low is not None else high
-        whole = [isinstance(n, Integral) and not isinstance(n, bool) for n in (low, high)]
-        if not whole[0] or not (whole[1] or high == math.inf) or not 0 <= low <= high:
-            raise ValueError(f"roles[{role!r}] = {pair!r}: expected whole numbers (fewest, most), 0 <= fewest <= most")
+        numbers = [isinstance(n, Integral) and not isinstance(n, bool) for n in (low, high)]
+        if not numbers[0] or not (numbers[1] or high == math.inf) or not 0 <= low <= min(high, MOST_AGENTS):
+            raise ValueError(f"roles[{role!r}] = {shown(pair)}: expected whole numbers (fewest, most), "
+                             f"0 <= fewest <= most, fewest at most {MOST_AGENTS}")
         limits[role] = (int(low), high)
     for coupling in getattr(roles, "couplings", ()):
         if coupling not in COUPLINGS:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.inputs import exact, shown
 
 
 class LogError(ValueError):
@@ -29,6 +30,9 @@ class Rewards:
         w_perf: weight of the performance part.
         w_cost: weight of the cost part.
         source: where the constants come from.
+
+    Raises:
+        ValueError: a constant that is no finite number.
     """
 
     success: float
@@ -39,6 +43,12 @@ class Rewards:
     w_perf: float = 1.0
     w_cost: float = 1.0
     source: str = "ours"
+
+    def __post_init__(self) -> None:
+        for name in ("success", "failure", "overflow", "saving", "w_perf", "w_cost"):
+            exact(getattr(self, name), name)
+        if self.infeasible is not None:
+            exact(self.infeasible, "infeasible")
 
 
 _CODE = "from the code (the paper gives no constants)"
@@ -154,8 +164,8 @@ class LogTable:
                     ", ".join(sorted(log.backend.astype(str).unique())) if "backend" in log else "unknown")
         if complete and (logged == 0).any():
             s, t = np.argwhere(logged == 0)[0]
-            raise LogError(f"log: not full-factorial: task {table.task_id[s]!r}, budget {table.budget[s]:g} has no row "
-                           f"for topology {TOPOLOGIES[t]!r}; this needs every topology in every state")
+            raise LogError(f"log: not full-factorial: task {str(table.task_id[s])!r}, budget {table.budget[s]:g} has "
+                           f"no row for topology {TOPOLOGIES[t]!r}; this needs every topology in every state")
         keep = (count > 0).all(axis=1) if complete else (count > 0).any(axis=1)
         if not keep.any():
             raise LogError(f"log: no state has a usable row for every topology; excluded by status: {excluded}")
@@ -179,8 +189,12 @@ def check_log(log: pd.DataFrame) -> None:
         raise LogError(f"log: columns missing: {', '.join(missing)}; expected {', '.join(_NEEDED)}")
     if log.empty:
         raise LogError("log: is empty; expected at least one row")
+    for name in ("level", "budget", "cost", "behaviour_prob"):
+        if not pd.api.types.is_numeric_dtype(log[name]):
+            raise LogError(f"log: {name} is a column of type {log[name].dtype}: expected numbers")
     ok = log.status == "ok"
     for name, valid, expected in (
+            ("level", np.isfinite(log.level), "a number"),
             ("topology", log.topology.isin(TOPOLOGIES), f"one of {', '.join(TOPOLOGIES)}"),
             ("status", log.status.isin(("ok", "infeasible", "error")), "ok, infeasible or error"),
             ("budget", np.isfinite(log.budget) & (log.budget > 0), "more than 0 u$"),
@@ -190,7 +204,7 @@ def check_log(log: pd.DataFrame) -> None:
         bad = log.index[~np.asarray(valid, bool)]
         if len(bad):
             value = log.loc[bad[:1], name].tolist()[0]
-            raise LogError(f"log: {name} = {value!r} in row {bad[0]}: expected {expected}")
+            raise LogError(f"log: {name} = {shown(value)} in row {bad[0]}: expected {expected}")
 
 
 def _known_budgets(log: pd.DataFrame, budgets: Iterable[float]) -> list[float]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 from itertools import islice
+from keyword import iskeyword
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from bamas_lite.benchmarks import BENCHMARKS, TaskFileError, benchmark_fields, field, read_lines
+from bamas_lite.benchmarks import (
+    BENCHMARKS,
+    TaskFileError,
+    benchmark_fields,
+    field,
+    is_number,
+    python_tree,
+    read_lines,
+)
+from bamas_lite.inputs import file_path, shown, whole
 from bamas_lite.paths import DATA
 
 DOMAINS = ("arithmetic", "mathematics", "code")
@@ -47,9 +60,19 @@ class Task:
     wrong: tuple[str, ...] = ()
     source: str = "own"
 
+    def __post_init__(self) -> None:
+        for name in ("tests", "vote_inputs", "wrong"):
+            value = getattr(self, name)
+            if not isinstance(value, (tuple, list)):
+                raise TypeError(f"{name} = {shown(value)}: expected a tuple of texts")
+            object.__setattr__(self, name, tuple(value))  # a list would have no hash
+
 
 OWN_SETS = ("word_problems", "algebra_calculus", "python_functions")
 """Our own committed task sets: data/tasks/<name>.jsonl."""
+
+MOST_LEVEL = 32_767
+"""The level is a 16-bit column of a log."""
 
 _FIELD_KINDS = {"level": int, "tests": list, "vote_inputs": list, "wrong": list}
 
@@ -77,46 +100,114 @@ def load_tasks(name: str, split: str | None = None, limit: int | None = None,
         TaskFileError: unknown task set, split without tasks, negative limit, or a file that is missing, empty or
             broken; the message names the file, the line and what was expected.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise TaskFileError(f"limit = {limit!r}: expected a whole number, at least 0, or None")
-    if path is None and name not in (*OWN_SETS, *BENCHMARKS):
-        raise TaskFileError(f"task set = {name!r}: unknown; known are {', '.join((*OWN_SETS, *BENCHMARKS))}; "
+    try:
+        limit = None if limit is None else min(whole(limit, "limit"), sys.maxsize)
+    except ValueError as error:
+        raise TaskFileError(f"{error}, or None") from None
+    own = isinstance(name, str) and name not in BENCHMARKS
+    if not isinstance(name, str) or (path is None and own and name not in OWN_SETS):
+        raise TaskFileError(f"task set = {shown(name)}: unknown; known are {', '.join((*OWN_SETS, *BENCHMARKS))}; "
                             "for tasks of your own give path=")
-    if name in BENCHMARKS:
-        if split is not None and split not in BENCHMARKS[name]:
-            raise TaskFileError(f"split = {split!r}: {name} has {', '.join(BENCHMARKS[name])}")
-        records = benchmark_fields(name, split, None if path is None else Path(path))
+    path = None if path is None else file_path(path, "path", TaskFileError)
+    if own:
+        path = path or DATA / "tasks"
+        records = _own_fields(path / f"{name}.jsonl" if path.is_dir() else path)
     else:
-        path = DATA / "tasks" if path is None else Path(path)
-        records = _own_fields(name, path / f"{name}.jsonl" if path.is_dir() else path)
-    seen: dict[str, None] = {}
-    found = (record for record in records if seen.setdefault(record["split"]) or split in (record["split"], None))
-    tasks = [Task(**{"source": name, **record}) for record in islice(found, limit)]
+        if split is not None and split not in BENCHMARKS[name]:
+            raise TaskFileError(f"split = {shown(split)}: {name} has {', '.join(BENCHMARKS[name])}")
+        records = benchmark_fields(name, split, path)
+    splits: dict[str, None] = {}
+    checked = (task for task in _checked(records, name) if splits.setdefault(task.split) or split in (task.split, None))
+    tasks = list(islice(checked, limit))
     if not tasks and limit != 0:
-        raise TaskFileError(f"split = {split!r}: {name} has no such tasks here; it has {', '.join(seen) or 'none'}")
+        raise TaskFileError(f"split = {shown(split)}: {name} has no such tasks here; it has "
+                            f"{', '.join(splits) or 'none'}")
     return tasks
 
 
-def _own_fields(name: str, path: Path) -> Iterator[dict[str, Any]]:
-    """The checked fields of each line of a file in our own format."""
-    known = {f.name: f.default is MISSING and f.name != "level" for f in fields(Task)}
+def _checked(records: Iterator[tuple[str, dict[str, Any]]], name: str) -> Iterator[Task]:
+    """The tasks of (place, fields) pairs; TaskFileError names the place of one that cannot be graded or told apart."""
     seen: set[str] = set()
+    for place, record in records:
+        task = Task(**{"source": name, **record})
+        if problem := _problem(task):
+            raise TaskFileError(f"{place}: {problem}")
+        if task.task_id in seen:
+            raise TaskFileError(f"{place}: task_id = {task.task_id!r}: is used twice")
+        seen.add(task.task_id)
+        yield task
+
+
+def check_task(task: Any) -> None:
+    """Make sure that a task can be asked and graded, before anything is paid for. A task is looked at once.
+
+    Raises:
+        ValueError: no Task, a field of another type, an unknown domain, a level outside 1 to MOST_LEVEL, text that is
+            empty or no UTF-8, a reference that cannot be read, a program, test or set-up that is not Python.
+    """
+    if not isinstance(task, Task):
+        raise ValueError(f"task = {shown(task)}: expected a Task")
+    if problem := _problem(task):
+        raise ValueError(f"task {shown(task.task_id)}: {problem}")
+
+
+def _problem(task: Task) -> str | None:
+    """What is wrong with a task; None if nothing is."""
+    for name, kind in _KINDS:
+        value = getattr(task, name)
+        if kind is tuple:
+            if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
+                return f"{name} = {shown(value)}: expected a tuple of texts"
+        elif not isinstance(value, kind) or isinstance(value, bool):
+            return f"{name} = {shown(value)}: expected {'a text' if kind is str else 'a whole number'}"
+    return _problem_of_content(task)
+
+
+_KINDS = tuple((f.name, {"level": Integral}.get(f.name, tuple if f.default == () else str)) for f in fields(Task))
+
+
+@lru_cache(maxsize=1 << 14)
+def _problem_of_content(task: Task) -> str | None:
+    """`_problem` of a task whose fields have the right types."""
+    for name, kind in _KINDS:
+        value = getattr(task, name)
+        for text in (value,) if kind is str else value if kind is tuple else ():
+            if not text.strip() and name in ("task_id", "domain", "question", "reference", "split"):
+                return f"{name} = {shown(text)}: must not be empty"
+            if not text.isascii() and text.encode("utf-8", "replace").decode("utf-8") != text:
+                return f"{name} = {shown(text)}: holds half a surrogate pair, which is no text"
+    if task.domain not in DOMAINS:
+        return f"domain = {shown(task.domain)}: expected one of {', '.join(DOMAINS)}"
+    if not 1 <= task.level <= MOST_LEVEL:
+        return f"level = {shown(task.level)}: expected at least 1, at most {MOST_LEVEL:,}"
+    if task.domain == "arithmetic" and not is_number(task.reference):
+        return f"reference = {shown(task.reference)}: expected a number such as 24, -3.5, 1,234 or 3/4"
+    return _problem_of_code(task) if task.domain == "code" else None
+
+
+def _problem_of_code(task: Task) -> str | None:
+    if not task.tests or not task.entry_point:
+        return "a task of the domain code needs the fields 'tests' and 'entry_point'"
+    if not task.entry_point.isidentifier() or iskeyword(task.entry_point):
+        return f"entry_point = {shown(task.entry_point)}: expected the name of a function"
+    sources = [("reference", task.reference, "exec"), ("setup", task.setup, "exec"),
+               *((f"tests[{i}]", test, "exec") for i, test in enumerate(task.tests)),
+               *((f"vote_inputs[{i}]", call.strip(), "eval") for i, call in enumerate(task.vote_inputs))]
+    for name, source, mode in sources:
+        tree = python_tree(source, mode)
+        if isinstance(tree, str):
+            return f"{name} = {shown(source)}: expected Python ({tree})"
+    return None
+
+
+def _own_fields(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and fields of each line of a file in our own format."""
+    known = {f.name: f.default is MISSING and f.name != "level" for f in fields(Task)}
     for place, record in read_lines(path):
         if unknown := [key for key in record if key not in known]:
             raise TaskFileError(f"{place}: unknown field {unknown[0]!r}; known are {', '.join(known)}")
         for key, needed in known.items():
             if needed or key in record:
-                value = field(record, key, _FIELD_KINDS.get(key, str), place)
-                if (needed or key == "split") and not value.strip():
-                    raise TaskFileError(f"{place}: {key} = {value!r}: must not be empty")
-        if record["domain"] not in DOMAINS:
-            raise TaskFileError(f"{place}: domain = {record['domain']!r}: expected one of {', '.join(DOMAINS)}")
-        if record["domain"] == "code" and not (record.get("tests") and record.get("entry_point")):
-            raise TaskFileError(f"{place}: a task of the domain code needs the fields 'tests' and 'entry_point'")
-        if record.get("level", 1) < 1:
-            raise TaskFileError(f"{place}: level = {record['level']}: expected at least 1")
-        if record["task_id"] in seen:
-            raise TaskFileError(f"{place}: task_id = {record['task_id']!r}: is used twice in this file")
-        seen.add(record["task_id"])
-        yield {"level": 1, "split": "test",
-               **{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}}
+                field(record, key, _FIELD_KINDS.get(key, str), place)
+        yield place, {"level": 1, "split": "test",
+                      **{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}}

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from bamas_lite.casting import TOPOLOGIES, Agent, Casting, CastingError, cast_roles
 from bamas_lite.episode import BudgetExhausted, Caller, CallRecord, Episode, is_instant
 from bamas_lite.grading import grade, vote_key
-from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Enforcement, Reply
+from bamas_lite.inputs import shown, whole
+from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Enforcement, Reply, token_counts
 from bamas_lite.prompts import (
     PlanError,
     accepts,
@@ -25,7 +28,7 @@ from bamas_lite.prompts import (
     planner_messages,
 )
 from bamas_lite.provisioning import TOKEN_LIMITS
-from bamas_lite.tasks import DOMAINS, Task
+from bamas_lite.tasks import Task, check_task
 
 __all__ = ["TOPOLOGIES", "Agent", "BudgetExhausted", "CallRecord", "Caller", "CastingError", "Episode", "cast_roles",
            "feedback", "infeasible_episode", "linear", "planner_driven", "run_task", "run_task_sync", "star", "vote"]
@@ -124,7 +127,7 @@ def _playing(role: str, agents: list[Agent]) -> list[Agent]:
 
 async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, *,
                    enforcement: Enforcement = "reserve", temperature: float = 0.0, casting: Casting = "paper",
-                   rounds: int = 3, replans: int = 2, token_limits: dict[str, dict[str, int]] = TOKEN_LIMITS,
+                   rounds: int = 3, replans: int = 2, token_limits: Mapping[str, Mapping[str, int]] = TOKEN_LIMITS,
                    minimum_tokens: dict[str, int] | None = None) -> Episode:
     """Run one team on one task under a budget.
 
@@ -149,6 +152,8 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
     Raises:
         ValueError: an argument is wrong; the message names it, its value and what would be valid.
     """
+    check_task(task)
+    _check_backend(backend)
     limits = _checked_limits(task, token_limits, temperature, rounds, replans)
     meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens)
     try:
@@ -156,6 +161,9 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
     except CastingError as error:
         return infeasible_episode(task, topology, budget, str(error), team=team, backend=backend.name,
                                   enforcement=enforcement)
+    for agent in agents:
+        if agent.role not in limits:
+            raise ValueError(f"token_limits[{task.domain!r}]: has no {agent.role}, a role of {topology}")
     call = Caller(task, backend, meter, limits, temperature)
     status, reason, correct, answer, text = "ok", "", None, None, None
     try:
@@ -189,8 +197,10 @@ def run_task_sync(task: Task, team: Any, topology: str, backend: ChatModel, budg
     """`run_task` for scripts: no `await`, and no event loop for a backend that never waits (see `is_instant`).
 
     Raises:
+        ValueError: as `run_task`.
         RuntimeError: called where an event loop runs already (a notebook), with a backend that waits.
     """
+    _check_backend(backend)
     if is_instant(backend):
         episode = run_task(task, team, topology, backend, budget, **options)
         try:
@@ -213,16 +223,21 @@ def infeasible_episode(task: Task, topology: str, budget: Any, reason: str, *, t
                    None, None, "budget", 0.0, False, 0, 0, 0, 0.0, 0, enforcement, backend)
 
 
-def _checked_limits(task: Task, token_limits: dict[str, dict[str, int]], temperature: float, rounds: int,
+def _check_backend(backend: Any) -> None:
+    works = all(callable(getattr(backend, name, None)) for name in ("complete", "bound_prompt_tokens"))
+    if isinstance(backend, type) or not works or not isinstance(getattr(backend, "name", None), str):
+        raise ValueError(f"backend = {shown(backend)}: expected an object with name, complete and bound_prompt_tokens, "
+                         "such as SimulatedLLM()")
+
+
+def _checked_limits(task: Task, token_limits: Mapping[str, Mapping[str, int]], temperature: float, rounds: int,
                     replans: int) -> dict[str, int]:
     """The token limits of the task's domain, after a check of the plain arguments."""
-    if task.domain not in DOMAINS:
-        raise ValueError(f"task {task.task_id!r}: domain = {task.domain!r}: expected one of {', '.join(DOMAINS)}")
-    if task.domain not in token_limits:
-        raise ValueError(f"token_limits: has no domain {task.domain!r}; it has {', '.join(map(str, token_limits))}")
-    if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
-        raise ValueError(f"temperature = {temperature!r}: expected a number of at least 0")
-    for name, value, least in (("rounds", rounds, 1), ("replans", replans, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} = {value!r}: expected a whole number of at least {least}")
-    return token_limits[task.domain]
+    if not isinstance(token_limits, Mapping) or task.domain not in token_limits:
+        raise ValueError(f"token_limits = {shown(token_limits)}: expected domain -> role -> tokens, with the domain "
+                         f"{task.domain!r}")
+    if not isinstance(temperature, Real) or isinstance(temperature, bool) or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature = {shown(temperature)}: expected a number of at least 0")
+    whole(rounds, "rounds", 1)
+    whole(replans, "replans")
+    return token_counts(token_limits[task.domain], f"token_limits[{task.domain!r}]", 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any, Literal
 
-from bamas_lite.pool import exact
+from bamas_lite.inputs import exact, shown
 
 _TOKENS = {"arithmetic": {"planner": 384, "executor": 384, "critic": 384},
            "mathematics": {"planner": 384, "executor": 1024, "critic": 1024},
@@ -64,9 +64,9 @@ def recursive_weights(costs: Sequence[Any], budget: Any, *,
         raise ValueError(f"tier_cost = {tier_cost!r}: expected 'cheapest' or 'average'")
     b = exact(budget, "budget")
     if b < 0:
-        raise ValueError(f"budget = {budget!r}: expected at least 0 u$")
-    if isinstance(costs, (str, bytes)) or not isinstance(costs, Iterable):
-        raise ValueError(f"costs = {costs!r}: expected one cost, or a sequence of costs, for each tier")
+        raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
+    if not _is_series(costs):
+        raise ValueError(f"costs = {shown(costs)}: expected one cost, or a sequence of costs, for each tier")
     c = [_tier_cost(entry, f"costs[{i}]", tier_cost) for i, entry in enumerate(costs)]
     if not c:
         raise ValueError("costs = []: expected at least one tier")
@@ -80,18 +80,23 @@ def recursive_weights(costs: Sequence[Any], budget: Any, *,
 
 def _tier_cost(entry: Any, what: str, tier_cost: str) -> Fraction:
     """The one cost that stands for a tier."""
-    several = isinstance(entry, Iterable) and not isinstance(entry, (str, bytes))
+    several = _is_series(entry)
     given = [positive(value, f"{what}[{k}]") for k, value in enumerate(entry)] if several else [positive(entry, what)]
     if not given:
-        raise ValueError(f"{what} = {entry!r}: the tier has no LLM")
+        raise ValueError(f"{what} = {shown(entry)}: the tier has no LLM")
     return min(given) if tier_cost == "cheapest" else sum(given, Fraction(0)) / len(given)
+
+
+def _is_series(value: Any) -> bool:
+    """Whether these are values in an order: no text, mapping or set."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Set))
 
 
 def positive(value: Any, what: str) -> Fraction:
     """`value` as an exact number above 0, or a ValueError that names it."""
     number = exact(value, what)
     if number <= 0:
-        raise ValueError(f"{what} = {value!r}: expected a cost above 0 u$; else the number of copies has no bound")
+        raise ValueError(f"{what} = {shown(value)}: expected a cost above 0 u$; else the number of copies has no bound")
     return number
 
 

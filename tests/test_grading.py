@@ -1,4 +1,5 @@
 import concurrent.futures
+import os
 from fractions import Fraction
 
 import pytest
@@ -22,9 +23,9 @@ DOUBLE = Task("t/double", "code", 1, "Double it.", "def f(x):\n    return x * 2\
 @pytest.mark.parametrize("reply, value", [
     ("#### 18", 18), ("#### 18\n", 18), ("####18", 18), ("#### 18.", 18), ("#### 18.00", 18), ("#### **18**", 18),
     ("> #### 18", 18), ("First 3.\n#### 4\nNo:\n#### 18 apples", 18), ("#### 18 dollars per 2 hours", 18),
-    ("#### 7 packs and 2 sticks", 7), ("#### Answer: 18", 18), ("#### total = 18", 18), ("#### 3 + 4 = 7 apples", 7),
+    ("#### 7 packs and 2 sticks", None), ("#### Answer: 18", 18), ("#### total = 18", 18), ("#### 3 + 4 = 7 apples", 7),
     ("#### 1,234", 1234), ("#### 1,234,567.50", Fraction("1234567.5")), ("#### 1 234 567", 1234567),
-    ("#### 1\u202f234", 1234), ("#### 12,34,567", None), ("#### 3,5", None), ("#### 4, 5", 4),
+    ("#### 1\u202f234", 1234), ("#### 12,34,567", None), ("#### 3,5", None), ("#### 4, 5", None),
     ("#### $18", 18), ("#### $ 1,234.50", Fraction("1234.5")), ("#### 18\u20ac", 18), ("#### \u20ac18", 18),
     ("#### 18 EUR", 18),
     ("#### USD18", 18), ("#### EUR 18", 18), ("#### US$18", 18),
@@ -60,6 +61,48 @@ DOUBLE = Task("t/double", "code", 1, "Double it.", "def f(x):\n    return x * 2\
 ])
 def test_the_number_of_a_reply(reply, value):
     assert find_number(reply) == value
+
+
+@pytest.mark.parametrize("line, value", [
+    *((line, None) for line in (
+        "18 or 20", "18, 20", "18 1", "3 + 6", "3 * 6", "3 x 6", "3 times 6", "18 minus 3", "3 by 4", "3 : 4", "18; 20",
+        "7 hours 30 minutes", "3 feet 2 inches", "18 apples and 3 pears", "18 of them or 20", "> 18", ">= 18",
+        "\\le 18", "1_800", "$1.5M")),
+    ("$1.5 million", 1_500_000), ("18 thousand", 18_000), ("18k", 18_000), ("18 km", 18), ("2 dozen", 24),
+    ("1/2 dozen", 6), ("2 dozens", 2),
+    ("minus 18", -18), ("negative 18", -18), ("minus $5", -5), ("1'800", 1800), ("1\u2019800", 1800),
+    ("not 18 but 19", 19), ("~~19~~ 18", 18), ("<b>18</b>", 18), ("\uff11\uff18", 18),
+    ("$12 and 50 cents", Fraction("12.5")), ("12 dollars and 5 cents", Fraction("12.05")),
+    ("18 = 18.00", 18), ("18 or 18.00", 18), ("3 * 6 -> 18", 18), ("18 m^{2}", 18), ("18 cm2", 18), ("18 (3 x 6)", 18),
+    ("18, because 3 + 15 = 18", 18), ("18 apples in 2 weeks", 18)])
+def test_an_answer_line_states_one_number(line, value):
+    """Several different quantities are no answer; scale words, signs in words and strikes are read."""
+    assert find_number(f"#### {line}") == find_number(f"7 and 9. \\boxed{{{line}}}") == value
+    if not line.startswith(("~", ">", "\\")):
+        assert find_number(f"The answer is {line}") == value
+
+
+@given(st.integers(2, 10**6), st.integers(2, 10**6), st.sampled_from(
+    ["{} or {}", "{}, {}", "{} + {}", "{} * {}", "{} : {}", "{} apples and {} pears", "{} feet {} inches", "{} & {}"]))
+@hypothesis_settings(max_examples=100)
+def test_two_different_numbers_are_no_answer(one, other, form):
+    expected = Fraction(one) if one == other else None
+    assert find_number("#### " + form.format(one, other)) == expected
+
+
+@pytest.mark.parametrize("reply", [None, 18, b"#### 18", ["#### 18"], float("nan")])
+def test_a_reply_that_is_no_text_holds_no_answer(reply):
+    for task in (EIGHTEEN, HALF, DOUBLE):
+        assert extract_answer(task.domain, reply) is None and vote_key(task, reply) is None
+        assert grade(task, reply) == Grade(False, None, "no answer found")
+
+
+def test_tasks_may_be_made_with_lists():
+    task = Task("t/list", "code", 1, "?", "", tests=["assert f() == 1"], entry_point="f", vote_inputs=["f()"], wrong=[])
+    assert grade(task, "def f(): return 1").correct and vote_key(task, "def f(): return 1") == ("1",)
+    for wrong in ("assert f() == 1", None):
+        with pytest.raises(TypeError, match="tests = .*: expected a tuple"):
+            Task("t/text", "code", 1, "?", "", tests=wrong)
 
 
 @given(st.integers(-10**12, 10**12), st.sampled_from(["{}", "{:,}", "${:,}", "{:,} apples", "**{}**", "{}.00",
@@ -139,7 +182,11 @@ def test_the_latex_of_a_reply(reply, latex_answer):
     (r"2\sqrt{3}", r"\sqrt{12}"), ("5", r"5\text{ cm}"), ("10", r"10\%"), ("1000", "1,000"), (r"\left(3,4\right)",
     "(3,4)"), (r"3 \pm 1", "4, 2"),
     (r"\sin^2 x+\cos^2 x", "1"), (r"-\frac{1}{2}", r"\frac{-1}{2}"), ("e^{2x}", "(e^x)^2"), ("10_{2}", "10_2"),
-    (r"\dfrac12", r"\frac{1}{2}")])
+    (r"\dfrac12", r"\frac{1}{2}"), (r"\frac{1}{2}", r"\frac 1 2"), ("12", "12_{10}"), ("12_8", "12"), ("7", "7;"),
+    ("7", r"7\;"), ("7", "\uff17"), ("1e5", "100000"), ("4", "2 + 2 = 4"), ("30", r"\theta_1 = 30"),
+    ("4", r"\text{Area} = 4"), (r"\frac{3}{2}", "1 1/2"), ("1000", r"1\,000"), ("1000", "1 000"),
+    ("12,345", r"12,\!345"), (r"2\sqrt{2}", r"\sqrt{8} = 2\sqrt{2}"), ("10", r"10\text{ apples, in all}"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\ 2\end{pmatrix}")])
 def test_equal_latex(one, other):
     assert same_latex(one, other)
 
@@ -151,7 +198,9 @@ def test_equal_latex(one, other):
     "1,2,3"), ("3", "3 or 4"),
     (r"\text{Evelyn}", "Carla"), (r"\text{(C)}", "(D)"), ("5", "-5"), ("x", "y"), ("10_2", "10_3"), (r"\frac{1}{3}",
     "0.33"), ("5", ""),
-    ("1,2", "1"), ("3", "x=4"), ("10^{100}", "10^{100}+1"), ("3", "2<x<4"), ("1", r"\frac{0}{0}")])
+    ("1,2", "1"), ("3", "x=4"), ("10^{100}", "10^{100}+1"), ("3", "2<x<4"), ("1", r"\frac{0}{0}"),
+    ("4", "3 = 4"), ("4", "2 + 3 = 4"), (r"2\sqrt{2}", r"\sqrt{9} = 2\sqrt{2}"), ("12", "12_8"), ("11", "1 1"),
+    ("11", "1~1"), ("5", "5,5"), ("5", "5; 5"), ("0.5", "0.50000001")])
 def test_different_latex(one, other):
     assert not same_latex(one, other)
 
@@ -161,6 +210,46 @@ def test_endless_latex_costs_its_time_limit_and_harms_nothing(monkeypatch):
     for answer in ("9^{9^{9^9}}", "(10^9)!", "(" * 500, "\x00\udcff", "x" * 5_000, '__import__("os").getcwd()'):
         assert grade(HALF, rf"\boxed{{{answer}}}").correct is False
     assert same_latex(r"\sqrt{4}", "2.0")   # a worker is there again
+
+
+def test_a_dead_worker_changes_no_verdict():
+    task = Task("t/dead", "mathematics", 1, "?", r"\sqrt{8}")
+    assert same_latex(r"\sqrt{8}", r"\sqrt{4} \sqrt{2}")
+    assert latex._pool._idle
+    for worker in latex._pool._idle:
+        worker.kill()
+        worker.wait()
+    assert grade(task, r"\boxed{2\sqrt2}").correct
+
+
+@pytest.mark.skipif(not hasattr(os, "getpgid"), reason="process groups are POSIX's")
+def test_the_terminals_interrupt_does_not_reach_the_workers():
+    assert same_latex(r"\sqrt{8}", r"\sqrt{4} \sqrt{2}")
+    assert all(os.getpgid(worker.pid) != os.getpgid(0) for worker in latex._pool._idle)
+
+
+def test_a_verdict_from_a_death_or_a_delay_is_not_remembered(monkeypatch):
+    task, reply = Task("t/undecided", "mathematics", 1, "?", r"\sqrt{18}"), r"\boxed{3\sqrt2}"
+    exchange, died = latex._exchange, []
+
+    def deadly(worker, request):
+        worker.kill()
+        worker.wait()
+        died.append(worker)
+        return exchange(worker, request)
+
+    monkeypatch.setattr(latex, "_exchange", deadly)
+    found = grade(task, reply)
+    assert not found.correct and "ended the process" in found.reason and len(died) == 2
+    assert vote_key(task, reply) == r"3\sqrt2"
+    monkeypatch.setattr(latex, "_exchange", exchange)
+    latex.close()
+    monkeypatch.setattr(latex, "SECONDS", 0.001)
+    found = grade(task, reply)
+    assert not found.correct and "too long" in found.reason
+    monkeypatch.undo()
+    assert grade(task, reply).correct
+    assert vote_key(task, reply) == vote_key(task, r"\boxed{\sqrt{18}}")
 
 
 def test_latex_in_threads_and_in_a_running_event_loop():

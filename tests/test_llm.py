@@ -105,6 +105,31 @@ def test_a_provider_that_bills_more_than_it_may_is_counted_and_stops_the_episode
     assert meter.reserve(WEAK, 0, 1, "judge") is None
 
 
+@pytest.mark.parametrize("enforcement", ["reserve", "paper"])
+def test_what_is_settled_twice_or_negative_is_refused_and_changes_nothing(enforcement):
+    meter, other = (BudgetMeter(1000, enforcement) for _ in range(2))
+    first, twin = meter.reserve(WEAK, 100, 384), meter.reserve(WEAK, 100, 384)
+    before = meter.remaining
+    for usage in (Usage(-1, 5), Usage(5, -1), Usage(5, 1.5), Usage(None, 5), Usage(True, 5)):
+        with pytest.raises(ValueError, match="usage.(prompt|completion)_tokens = .*whole number of at least 0"):
+            meter.settle(first, usage)
+    with pytest.raises(ValueError, match="is not open in this meter"):
+        other.release(first)
+    for bound, tokens, words in ((-1, 5, "prompt_bound = -1"), (5, 0, "max_tokens = 0"), (5, -9, "max_tokens = -9")):
+        with pytest.raises(ValueError, match=words):
+            meter.reserve(WEAK, bound, tokens)
+    assert (meter.remaining, meter.spent) == (before, 0)
+    meter.settle(first, Usage(100, 384))
+    meter.release(twin)  # equal to the first, but another call
+    after = meter.remaining
+    for reservation in (first, twin):
+        with pytest.raises(ValueError, match="is not open in this meter"):
+            meter.settle(reservation, Usage(1, 1))
+        with pytest.raises(ValueError, match="is not open in this meter"):
+            meter.release(reservation)
+    assert meter.remaining == after == float(1000 - cost(WEAK, 100, 384))
+
+
 def test_a_shrunken_call_and_a_refused_one_at_the_exact_edge():
     edge = cost(STRONG, 100, 128)
     assert BudgetMeter(edge).reserve(STRONG, 100, 384).max_tokens == 128

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -321,9 +322,32 @@ def test_own_learner_and_settings(data):
                            ({"epochs": 0}, "epochs = 0"), ({"learning_rate": -1.0}, "learning_rate = -1.0"),
                            ({"holdout": 1.0}, "holdout = 1.0"),
                            ({"momentum": 1}, "momentum is no setting; known are rewards, objective"),
-                           ({"learner": "magic"}, "learner = 'magic': expected reinforce, supervised")):
+                           ({"learner": "magic"}, "learner = 'magic': expected reinforce, supervised"),
+                           ({"learner": 5}, "learner = 5: expected"), ({"settings": None}, "settings = None: expected"),
+                           ({"learner": lambda *_: None}, "learner = .*: returned None: expected the history"),
+                           ({"rewards": None}, "rewards = None: expected Rewards"), ({"tasks": "x"}, "task = 'x'"),
+                           ({"tasks": [tasks[0], None]}, "task = None: expected a Task"), ({"tasks": 5}, "task = 5"),
+                           *(({"seed": seed}, "seed = .*whole number from 0")
+                             for seed in (1.5, None, True, -1, 10**400)),
+                           *(({name: value}, f"{name} = ") for value in ("x", None, np.nan, -1)
+                             for name in ("learning_rate", "beta", "holdout"))):
         with pytest.raises(ValueError, match=message):
-            train_policy(log, tasks=tasks, **wrong)
+            train_policy(log, **{"tasks": tasks, **QUICK, **wrong})
+
+    def broken(network, examples, settings, generator):
+        with torch.no_grad():
+            network.output.bias[2] = np.nan
+        return []
+
+    with pytest.raises(ValueError, match="network: output.bias holds NaN or infinity"):
+        train_policy(log, tasks=tasks, learner=broken)
+    with pytest.raises(LogError, match="log: level is a column of type object: expected numbers"):
+        train_policy(log.astype(object), tasks=tasks)
+    with pytest.raises(LogError, match="not full-factorial: task 'synthetic/train/0000', budget 500 has"):
+        train_policy(log[(log.topology != "star") | (log.budget > 500)], tasks=tasks)
+    for change in ({"success": "x"}, {"infeasible": np.nan}, {"w_cost": None}):
+        with pytest.raises(ValueError, match=f"{next(iter(change))} = .*: expected a finite"):
+            replace(OUR_REWARDS, **change)
 
 
 def test_paper_settings():
@@ -381,6 +405,56 @@ def test_select(policy):
     for allowed in ([], ["chain"], "star"):
         with pytest.raises(ValueError, match="allowed = "):
             policy.select("How many?", 500, allowed=allowed)
+    for allowed in (None, 5, [["star"]]):
+        with pytest.raises(ValueError, match="allowed = "):
+            policy.select("How many?", 500, allowed=allowed)
+    with pytest.raises(ValueError, match="rng = 5: mode 'sample' needs"):
+        policy.select("How many?", 500, "sample", rng=5)
+
+
+def test_select_takes_one_question_and_one_budget(policy):
+    for question in (["a", "b"], ["a"], None, 5, b"a"):
+        with pytest.raises(ValueError, match="question = .*: expected one text"):
+            policy.select(question, 1000)
+    for budget in ([500, 1000], [500], None, "much", 10**400, 10**5000, 0, -5, np.nan, np.inf, True):
+        with pytest.raises(ValueError, match="budget = "):
+            policy.select("q", budget)
+    for budgets in (10**400, None, "much", [500, None]):
+        with pytest.raises(ValueError, match="budgets = .*: expected more than 0"):
+            policy.probabilities("q", budgets)
+    for questions in (5, None, ["a", 5]):
+        with pytest.raises(ValueError, match="questions = .*: expected a text"):
+            policy.probabilities(questions, 500)
+    assert policy.select("q", np.float32(500)) == policy.select("q", "500") == policy.select("q", 500)
+
+
+@pytest.mark.parametrize("scale", [0, np.nan, np.inf, -1, None, "x", 10**400, True])
+def test_a_policy_has_finite_weights_and_a_positive_scale(scale, policy):
+    with pytest.raises(ValueError, match="budget_scale = "):
+        TopologyPolicy(policy.network, scale)
+    for value in (np.nan, np.inf):
+        network = PolicyNetwork("add", torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            network.hidden.weight[3, 1] = value
+        with pytest.raises(ValueError, match="network: hidden.weight holds NaN or infinity"):
+            TopologyPolicy(network, 2000.0)
+
+
+def test_a_policy_that_cannot_be_saved_leaves_the_older_one(policy, tmp_path):
+    path = tmp_path / "policy.npz"
+    policy.save(path)
+    before = path.read_bytes()
+    looped = {}
+    looped["self"] = looped
+    for about in ({"a": object()}, looped):
+        with pytest.raises(ValueError, match="about = .*cannot be written as JSON"):
+            TopologyPolicy(policy.network, 1000.0, about).save(path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    for wrong in (None, 5, b"x"):
+        with pytest.raises(ValueError, match="path = .*expected the name of a file"):
+            policy.save(wrong)
+        with pytest.raises(PolicyFileError, match="path = .*expected the name of a file"):
+            TopologyPolicy.load(wrong)
 
 
 def test_save_and_load(policy, tmp_path):
@@ -418,6 +492,10 @@ def test_wrong_files_are_named(policy, tmp_path):
              (lambda: write_header(format="something"), "format = 'something'"),
              (lambda: write_header(topologies=["star"]), "topologies = "),
              (lambda: write_header(encoder="other"), "encoder = 'other'"),
+             (lambda: write(header=np.array("[" * 100_000)), "not a policy file"),
+             *((lambda scale=scale: write_header(budget_scale=scale), "not a whole policy: budget_scale = ")
+               for scale in (0, -1, np.nan, np.inf, None)),
+             (lambda: write(**{"output.bias": np.full(4, np.nan)}), "not a whole policy: network: output.bias"),
              (lambda: write_header(features="multiply"), "not a whole policy: features = 'multiply'"),
              (lambda: write(**{"output.bias": np.zeros(5)}), "not a whole policy"),
              (lambda: np.savez(path, header=arrays["header"]), "not a whole policy")]

@@ -137,7 +137,7 @@ def test_what_is_no_path_is_named(name):
 ])
 def test_wrong_python_values_give_one_line_too(change, line):
     with pytest.raises(PoolError) as caught:
-        llm("x", **{"tier": 1, **change})
+        LLM(**{**llm("x", tier=1).model_dump(), **change})
     assert str(caught.value) == line
     good = llm("good", tier=1).model_dump()
     with pytest.raises(PoolError) as caught:  # the same line from a Pool of plain mappings

@@ -4,12 +4,19 @@ import collections
 import hashlib
 import json
 import os
+import re
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bamas_lite import benchmarks
-from bamas_lite.tasks import OWN_SETS, Task, TaskFileError, load_tasks
+from bamas_lite.answers import read_number
+from bamas_lite.benchmarks import is_number
+from bamas_lite.tasks import OWN_SETS, Task, TaskFileError, check_task, load_tasks
 
 REAL = os.environ.get("BENCHMARKS", "")
 needs_benchmarks = pytest.mark.skipif(not REAL or not Path(REAL).is_dir(),
@@ -44,7 +51,7 @@ def test_split_and_limit_choose_from_the_file_in_order():
     assert load_tasks("word_problems", split="test") == test
     assert load_tasks("word_problems", "test", limit=7) == test[:7]
     assert load_tasks("word_problems", limit=0) == []
-    assert load_tasks("word_problems", limit=10**6) == everything
+    assert load_tasks("word_problems", limit=10**400) == everything
 
 
 # ---------------------------------------------------------------- a user's own file
@@ -77,6 +84,36 @@ def test_blank_lines_and_non_ascii_text_are_fine(tmp_path):
     assert load_tasks("mine", path=path)[0].question == "Prix en \u20ac\u00a0?"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(MINE), encoding="utf-8-sig")
+    assert load_tasks("mine", path=path)[0].task_id == "mine/1"
+    release = tmp_path / "MATH" / "test" / "algebra" / "1.json"
+    release.parent.mkdir(parents=True)
+    release.write_text(json.dumps(MATH), encoding="utf-8-sig")
+    assert load_tasks("math", path=tmp_path / "MATH")[0].task_id == "math/test/algebra/1"
+
+
+@settings(max_examples=300)
+@given(st.from_regex(r"[-+]?[$]?[0-9]{0,5}(,[0-9]{3}){0,2}[.]?[0-9]{0,3}(/[0-9]{1,3})?%?", fullmatch=True))
+def test_grading_reads_every_reference_that_is_accepted_as_the_number_it_is(text):
+    value = text.replace(",", "").replace("$", "").replace("%", "")
+    if is_number(text):
+        above, _, below = value.partition("/")
+        assert read_number(text) == Fraction(above) / Fraction(below or 1)
+    elif re.fullmatch(r"[-+]?[0-9]+([.][0-9]+)?", text):
+        pytest.fail(f"{text} is a plain number")
+
+
+def test_check_task_looks_at_equal_tasks_once_and_at_types_always():
+    task = Task("mine/1", "arithmetic", 1, "How many?", "24")
+    check_task(task)
+    for change, words in (({"level": True}, "level = True"), ({"split": None}, "split = None"),
+                          ({"wrong": ("7", 8)}, "wrong = "), ({"level": 1.0}, "level")):
+        with pytest.raises(ValueError, match=f"task 'mine/1': {words}"):
+            check_task(replace(task, **change))
+
+
 @pytest.mark.parametrize(("content", "message"), [
     ("", "x.jsonl: the file is empty; expected one JSON object a line"),
     ("\n \n", "x.jsonl: the file is empty; expected one JSON object a line"),
@@ -96,7 +133,23 @@ def test_blank_lines_and_non_ascii_text_are_fine(tmp_path):
     (json.dumps({**MINE, "domain": "poetry"}), "domain = 'poetry': expected one of arithmetic, mathematics, code"),
     (json.dumps({**MINE, "answer": "24"}), "line 1: unknown field 'answer'; known are task_id, domain,"),
     (json.dumps({**CODE, "tests": []}), "needs the fields 'tests' and 'entry_point'"),
-    (json.dumps(MINE) + "\n" + json.dumps(MINE), "line 2: task_id = 'mine/1': is used twice in this file"),
+    (json.dumps({**MINE, "level": 10**30}), "line 1: level = 1000.*: expected at least 1, at most 32,767"),
+    (json.dumps({**MINE, "level": 0}).replace("0}", "1" * 5000 + "}"), "line 1: .*too many digits"),
+    ("[" * 100_000, "line 1: not valid JSON .nested too deeply"),
+    (json.dumps({**MINE, "reference": "abc"}), "line 1: reference = 'abc': expected a number"),
+    (json.dumps({**MINE, "reference": "1,2,3"}), "line 1: reference = '1,2,3': expected a number"),
+    (json.dumps({**MINE, "reference": "1" * 1000}), "line 1: reference = '111.*: expected a number"),
+    (json.dumps({**MINE, "reference": "\u0663"}), "line 1: reference = '.': expected a number"),
+    (json.dumps({**MINE, "reference": "3/0"}), "line 1: reference = '3/0': expected a number"),
+    (json.dumps({**MINE, "question": "\ud800 eggs"}), "line 1: question = .*half a surrogate pair"),
+    (json.dumps({**CODE, "tests": ["assert double("]}), r"line 1: tests\[0\] = 'assert double\(': expected Python"),
+    (json.dumps({**CODE, "setup": "import"}), "line 1: setup = 'import': expected Python"),
+    (json.dumps({**CODE, "reference": "def double(x) return"}), "line 1: reference = 'def .*': expected Python"),
+    (json.dumps({**CODE, "reference": "x = 1\0"}), "line 1: reference = .*: expected Python"),
+    (json.dumps({**CODE, "vote_inputs": ["double("]}), r"line 1: vote_inputs\[0\] = 'double\(': expected Python"),
+    (json.dumps({**CODE, "entry_point": "1f"}), "line 1: entry_point = '1f': expected the name of a function"),
+    (json.dumps({**CODE, "entry_point": "class"}), "line 1: entry_point = 'class': expected the name of a function"),
+    (json.dumps(MINE) + "\n" + json.dumps(MINE), "line 2: task_id = 'mine/1': is used twice"),
 ])
 def test_a_broken_file_gives_one_message_with_file_and_line(tmp_path, content, message):
     path = tmp_path / "x.jsonl"
@@ -122,9 +175,13 @@ def test_a_file_that_is_not_utf8_or_not_there(tmp_path):
     ({"name": "word_problems", "split": "dev"},
      "split = 'dev': word_problems has no such tasks here; it has train, test"),
     ({"name": "mbpp", "split": "dev"}, "split = 'dev': mbpp has train, test, validation, prompt"),
-    ({"name": "word_problems", "limit": -1}, "limit = -1: expected a whole number, at least 0"),
-    ({"name": "word_problems", "limit": 2.5}, "limit = 2.5: expected a whole number, at least 0"),
-    ({"name": "word_problems", "limit": True}, "limit = True: expected a whole number, at least 0"),
+    ({"name": "word_problems", "limit": -1}, "limit = -1: expected a whole number of at least 0, or None"),
+    ({"name": "word_problems", "limit": 2.5}, "limit = 2.5: expected a whole number of at least 0, or None"),
+    ({"name": "word_problems", "limit": True}, "limit = True: expected a whole number of at least 0, or None"),
+    ({"name": "word_problems", "limit": -10**5000}, "limit = <int that cannot be shown>"),
+    ({"name": None}, "task set = None: unknown"), ({"name": ["gsm8k"]}, r"task set = \['gsm8k'\]: unknown"),
+    *(({"name": name, "path": path}, "path = .*expected the name of a file")
+      for name in ("mine", "gsm8k", "math") for path in (5, b"x", "a" * 5000)),
     ({"name": "math", "split": "train"}, "the download holds test tasks only .*path="),
 ])
 def test_wrong_arguments_give_one_message(arguments, message):
@@ -171,8 +228,15 @@ def test_mbpp_lines_and_official_splits(tmp_path):
     assert "`add`" in task.question and "set([add(helper(1), 2)]) == {3}" in task.question
     assert "add(2, 2)" not in task.question  # a hidden assert
     assert task.level == 1
-    lines = write_lines(tmp_path / "long.jsonl", *({**PY, "code": PY["code"] + "\n" + "x = 1\n" * n} for n in (3, 4)))
+    lines = write_lines(tmp_path / "long.jsonl", *({**PY, "task_id": 10 + n, "code": PY["code"] + "\n" + "x = 1\n" * n}
+                                                   for n in (3, 4)))
     assert [task.level for task in load_tasks("mbpp", path=lines)] == [2, 3]
+
+
+def test_the_same_task_twice_is_named(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", PY, PY)
+    with pytest.raises(TaskFileError, match="line 2: task_id = 'mbpp/test/11': is used twice"):
+        load_tasks("mbpp", path=path)
 
 
 def test_mbpp_setup_is_shown_and_kept(tmp_path):
@@ -204,6 +268,14 @@ def test_math_files_and_the_release_folder(tmp_path):
     ("gsm8k", {"question": "q", "answer": "just 7"}, "line 1: field 'answer' must end in '#### number'"),
     ("gsm8k", {"question": "q", "answer": "#### seven"}, "line 1: field 'answer' must end in '#### number'"),
     ("gsm8k", {"answer": "#### 7"}, "line 1: field 'question' is missing"),
+    *(("gsm8k", {"question": "q", "answer": f"#### {n}"}, "line 1: field 'answer' must end in '#### number'")
+      for n in ("1" * 1000, "\u0663", "1,2,3")),
+    ("gsm8k", {"question": " ", "answer": "#### 7"}, "line 1: question = ' ': must not be empty"),
+    ("mbpp", {**PY, "code": PY["code"] + "\n)"}, "line 1: reference = .*: expected Python"),
+    ("mbpp", {**PY, "test_setup_code": "import"}, "line 1: setup = 'import': expected Python"),
+    ("mbpp", {**PY, "test_list": ["assert x.add(1) == 1"]}, "line 1: test_list must call add"),
+    ("math", {**MATH, "answer": " "}, "line 1: reference = '': must not be empty"),
+    ("math", {**MATH, "unique_id": "dev/x"}, "line 1: unique_id = 'dev/x': expected train/... or test/..."),
     ("mbpp", {**PY, "task_id": "11"}, "line 1: task_id = '11': expected a whole number"),
     ("mbpp", {**PY, "task_id": 975}, "line 1: task_id = 975: expected 1 to 974"),
     ("mbpp", {**PY, "test_list": []}, "line 1: test_list must call a function that code defines"),

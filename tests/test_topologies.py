@@ -3,9 +3,10 @@
 import asyncio
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -451,7 +452,23 @@ def test_a_call_that_fails_is_an_error_and_never_graded(topology, failure, backe
         assert f"{type(failure).__name__}: " in episode.reason
         assert "executor" in episode.reason or "critic" in episode.reason
     assert episode.cost == pytest.approx(sum(call.cost for call in episode.calls), abs=1e-12)
-    assert episode.n_calls == 1 and episode.cost > 0
+    billed = isinstance(failure, Reply)  # its text cannot be used, but its tokens are paid for
+    assert episode.n_calls == 1 + billed * (2 if topology == "star" else 1) and episode.cost > 0
+    if billed:
+        last = next(call for call in episode.calls if call.fault)
+        assert (last.usage, last.reply.text, last.fault in episode.reason) == (Usage(1, 1), "", True)
+        assert episode.cost == float(exact_cost(episode.calls)) > sum(c.cost for c in episode.calls if not c.fault)
+
+
+def test_a_text_that_cannot_be_read_and_unknown_tokens_free_the_reservation():
+    episode = run(Scripted("#### 7", Reply(7, None, 0.0)), "SS", "linear")
+    assert (episode.status, episode.n_calls, episode.cost) == ("error", 1, float(STRONG.call_cost(50, 20)))
+
+
+def test_token_counts_of_numpy_are_booked_exactly():
+    big = np.int64(10**7)  # times the price in atoms it does not fit 64 bits
+    episode = run(Scripted("#### 7", usage=Usage(big, np.int32(5))), "S", "linear")
+    assert episode.cost == float(STRONG.call_cost(10**7, 5)) and type(episode.prompt_tokens) is int
 
 
 def test_an_exception_in_the_bound_is_an_error_too():
@@ -589,12 +606,29 @@ def test_adversarial_backends_never_crash_an_episode(adventure, enforcement):
     ({"task": Task("t/9", "poetry", 1, "q", "r")}, "task 't/9': domain = 'poetry'"),
     ({"temperature": float("inf")}, "temperature = inf"), ({"rounds": 0}, "rounds = 0"),
     ({"replans": -1}, "replans = -1"),
-    ({"token_limits": {"code": {}}}, "token_limits: has no domain 'arithmetic'"),
+    ({"temperature": True}, "temperature = True"), ({"rounds": 10**5000, "replans": True}, "replans = True"),
+    ({"budget": 10**400}, "budget = 1000"), ({"budget": "1e9999999"}, "budget = '1e9999999'"),
+    ({"token_limits": {"code": {}}}, "token_limits = {'code': {}}: expected .* the domain 'arithmetic'"),
+    ({"token_limits": None}, "token_limits = None"), ({"token_limits": "x"}, "token_limits = 'x'"),
+    ({"token_limits": {"arithmetic": 5}}, r"token_limits\['arithmetic'\] = 5: expected tokens by role"),
+    ({"token_limits": {"arithmetic": {}}}, r"token_limits\['arithmetic'\]: has no executor, a role of star"),
+    *(({"token_limits": {"arithmetic": {"executor": n}}}, r"token_limits\['arithmetic'\]\['executor'\] = .*at least 1")
+      for n in (float("nan"), 0, -5, None, True, "9")),
+    ({"minimum_tokens": 5}, "minimum_tokens = 5"), ({"minimum_tokens": "x"}, "minimum_tokens = 'x'"),
+    ({"minimum_tokens": {"executor": -1}}, r"minimum_tokens\['executor'\] = -1"),
+    ({"backend": None}, "backend = None: expected"), ({"backend": "x"}, "backend = 'x': expected"),
+    ({"backend": SimulatedLLM}, "backend = .*expected an object"),
+    ({"task": None}, "task = None: expected a Task"), ({"task": replace(TASK, question=None)}, "question = None"),
+    ({"task": replace(TASK, reference="abc")}, "task 't/1': reference = 'abc': expected a number"),
+    ({"task": replace(TASK, tests=[8])}, r"tests = \(8,\): expected a tuple of texts"),
+    ({"task": replace(TASK, level=10**30)}, "level = 1000.*expected at least 1, at most 32,767"),
+    ({"task": Task("t", "code", 1, "q", "f = 1", tests=("assert f(",), entry_point="f")}, r"tests\[0\] = 'assert f\('"),
 ])
 def test_wrong_arguments_are_named(change, words):
     arguments = {"task": TASK, "team": team_of("SW"), "topology": "star", "backend": Scripted("x"), "budget": 5}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=words) as caught:
         run_task_sync(**arguments | change)
+    assert arguments["backend"].asked == [] and len(str(caught.value)) < 300
 
 
 def test_an_instant_backend_needs_no_event_loop(monkeypatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+from bamas_lite.exercises import expects
 from bamas_lite.pool import load_pool
 from bamas_lite.provisioning import InfeasibleBudgetError, provision
 
@@ -26,6 +28,7 @@ a budget of 1250 u$ buy then? Build the pool with `Pool` and `LLM`, or change a 
 answer_3 = (agents of tier 1, agents of tier 2)"""
 
 
+@expects("a number of u$")
 def check_1(answer: Any) -> None:
     """Check the cost of exercise 1."""
     llm = load_pool("paper")["DeepSeek-V3"]
@@ -42,6 +45,7 @@ def check_1(answer: Any) -> None:
         print("Exercise 1: not yet. Hint: each kind of token has a price of its own; add the two products.")
 
 
+@expects("a number of u$")
 def check_2(answer: Any) -> None:
     """Check the least budget of exercise 2."""
     try:
@@ -60,6 +64,7 @@ def check_2(answer: Any) -> None:
         print("Exercise 2: not yet. Hint: the error of a budget that is too small has an attribute least_budget.")
 
 
+@expects("two whole numbers, tier 1 first")
 def check_3(answer: Any) -> None:
     """Check the team of exercise 3."""
     pool = load_pool("paper")
@@ -79,4 +84,4 @@ def check_3(answer: Any) -> None:
 
 
 def _is_number(answer: Any) -> bool:
-    return isinstance(answer, (int, float)) and not isinstance(answer, bool)
+    return isinstance(answer, Real) and not isinstance(answer, bool)

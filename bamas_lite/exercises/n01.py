@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bamas_lite.exercises import expects
 from bamas_lite.weights import recursive_weights
 
 exercise_1 = """\
@@ -30,6 +31,7 @@ team is the largest vector - and are as small as they can be made by counting th
 answer_3 = your function(costs, budget, max_copies) -> list of weights"""
 
 
+@expects("three whole numbers")
 def check_1(answer: Sequence[int] | None) -> None:
     """Check the weights of exercise 1."""
     if answer is None:
@@ -67,6 +69,7 @@ def _weigh(vector: Sequence[int], weights: Sequence[Any]) -> Any:
     return sum(n * w for n, w in zip(vector, weights, strict=True))
 
 
+@expects("three tiers of one or two whole costs, and a whole budget of at most 40")
 def check_2(answer: tuple[Sequence[Sequence[int]], int] | None) -> None:
     """Check a counterexample to weights from average costs."""
     if answer is None:
@@ -93,6 +96,7 @@ def check_2(answer: tuple[Sequence[Sequence[int]], int] | None) -> None:
           "tier must be able to hold more agents than budget / average cost; how cheap must its cheap LLM be then?")
 
 
+@expects("a function of costs, budget and max_copies that returns one whole weight a tier")
 def check_3(weights_of: Callable[[list[int], int, int], Sequence[int]] | None) -> None:
     """Check that smaller weights still dominate, and how small they are."""
     if weights_of is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from bamas_lite.exercises import expects
 from bamas_lite.pool import Pool, exact, load_pool
 from bamas_lite.provisioning import ROLE_LIMITS, InfeasibleBudgetError, provision
 
@@ -39,6 +40,7 @@ def _pool(price_out: Fraction) -> Pool:
     return Pool(**data)
 
 
+@expects("a price in u$ per token")
 def check_1(price: Any) -> None:
     """Check the largest price at which two agents of the stronger LLM are hired."""
     if price is None:
@@ -59,6 +61,7 @@ def check_1(price: Any) -> None:
         print("Exercise 1: right.")
 
 
+@expects("a function of costs, seconds, budget and limit that returns a tuple or None")
 def check_2(team_in_time: Callable[[list[int], list[int], int, int], Sequence[int] | None] | None) -> None:
     """Check teams under a time limit against enumeration."""
     if team_in_time is None:
@@ -88,6 +91,7 @@ def check_2(team_in_time: Callable[[list[int], list[int], int, int], Sequence[in
     print("Exercise 2: right.")
 
 
+@expects("a budget in u$")
 def check_3(budget: Any) -> None:
     """Check the least budget at which Feedback has two strong executors."""
     if budget is None:
@@ -97,7 +101,7 @@ def check_3(budget: Any) -> None:
         given = exact(budget, "answer_3")
         strong = [_strong_executors(b) for b in (given, given - Fraction(1, 1000))]
     except ValueError as error:
-        print(f"Exercise 3: not a budget that works here: {error}")
+        print(f"Exercise 3: not a budget that works here: {' '.join(str(error).split())}")
         return
     if strong[0] < 2:
         print(f"Exercise 3: with that budget there are {strong[0]} of them. Hint: who else must be paid, at the least?")

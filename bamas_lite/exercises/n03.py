@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bamas_lite.exercises import expects
+
 exercise_1 = """\
 Exercise 1: what a breakdown costs.
 A log of 90 tasks, 3 budgets, 4 topologies and 2 seeds is made in parts of 20 tasks, one part after the other. In the
@@ -32,6 +34,7 @@ at least two of the three are right, for p in (0, 1) and rho in [0, 1).
 answer_3 = your function(p, rho)"""
 
 
+@expects("a dict with the keys rows, saved and twice, a whole number for each")
 def check_1(answer: dict[str, int] | None) -> None:
     """Check the bookkeeping of exercise 1."""
     if answer is None:
@@ -56,6 +59,7 @@ def _breakdown(n_tasks: int, per_task: int, n_seeds: int, part: int, broken: int
     return {"rows": sum(sizes), "saved": sum(sizes[:broken - 1]), "twice": into}
 
 
+@expects("a function of the arrays r, mu and pi that returns a number")
 def check_2(estimate: Callable[..., float] | None) -> None:
     """Check an estimate: its exact mean over all logs of a small world must be the value of the policy."""
     if estimate is None:
@@ -92,6 +96,7 @@ def _why(mean: float, value: float, mu: np.ndarray, pi: np.ndarray, r: np.ndarra
     return "each reward is weighted by how much more often the policy takes the action than the log did"
 
 
+@expects("a function of p and rho that returns a number")
 def check_3(majority: Callable[[float, float], float] | None) -> None:
     """Check the chance of a majority against its two limits and between them."""
     if majority is None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bamas_lite.exercises import expects
+
 exercise_1 = """\
 Exercise 1: what saving is worth.
 Topology A answers 95% right and costs 60% of the budget; topology B answers 94% right and costs 30% of it (the same for
@@ -31,6 +33,7 @@ examples. Return a list with one dict an epoch, each with the key "loss".
 answer_3 = learner"""
 
 
+@expects("a finite number")
 def check_1(g: float | None) -> None:
     """Check the factor of exercise 1."""
     if g is None:
@@ -50,6 +53,7 @@ def check_1(g: float | None) -> None:
               "rewards as p * (...) and set them equal.")
 
 
+@expects("a function of the tensors logits, t, R and b that returns the loss")
 def check_2(loss: Callable[..., Any] | None) -> None:
     """Check the loss of exercise 2 against the expectation, on every possible row of one state."""
     if loss is None:
@@ -81,6 +85,7 @@ def check_2(loss: Callable[..., Any] | None) -> None:
               "to the logged topology, and which did the log give to it?")
 
 
+@expects("a function learner(network, examples, settings, generator) that returns a list of dicts")
 def check_3(learner: Callable[..., Any] | None) -> None:
     """Check the learner of exercise 3 on examples with a clear best topology."""
     if learner is None:

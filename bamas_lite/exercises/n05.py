@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bamas_lite.casting import Agent
+from bamas_lite.exercises import expects
 from bamas_lite.llm import BudgetMeter, Reply, Usage
 from bamas_lite.pool import LLM
 from bamas_lite.prompts import section
@@ -39,6 +40,7 @@ _WEAK = LLM(name="weaker LLM", price_in=0.10, price_out=0.40, max_tokens=384, ti
 _TASK = Task("exercise/1", "arithmetic", 1, "Three apples and four apples: how many are there?", "7")
 
 
+@expects("a dict with the keys star and linear, and a list of numbers for each")
 def check_1(answer: dict[str, list[int]] | None) -> None:
     """Check the limits of exercise 1."""
     if answer is None:
@@ -72,6 +74,7 @@ def _limits(settle_at_once: bool) -> list[int]:
     return limits
 
 
+@expects("a function of a list of pairs (tier, answer) that returns an answer")
 def check_2(winner: Callable[[list[tuple[int, str]]], str] | None) -> None:
     """Check a vote against all votes of up to four agents."""
     if winner is None:
@@ -106,6 +109,7 @@ def _winner(votes: list[tuple[int, str]]) -> tuple[str, str]:
     return left[0], rule if len(left) == 1 else "the earliest slot"
 
 
+@expects("a coroutine function relay(task, agents, call) that returns (answer, stop_reason)")
 def check_3(relay: Callable[..., Any] | None) -> None:
     """Check a relay on scripted replies."""
     if relay is None:
