@@ -100,6 +100,20 @@ def test_weights_refuse_wrong_input(costs, budget, words):
         recursive_weights(costs, budget)
     with pytest.raises(ValueError, match="tier_cost = 'median'"):
         recursive_weights([1], 1, tier_cost="median")
+    for unordered in ({1: 2}, {1, 2}):
+        with pytest.raises(ValueError, match="costs = .*expected one cost, or a sequence"):
+            recursive_weights(unordered, 5)
+        with pytest.raises(ValueError, match=r"costs\[0\] = .*expected a finite"):
+            recursive_weights([unordered], 5)
+
+
+@pytest.mark.parametrize("name", ["budget", "t_in", "t_out", "min_agents", "roles"])
+@pytest.mark.parametrize("value", ["1e9999999", 10**400, -10**5000, 10**5000, 1e201], ids=list("abcde"))
+def test_numbers_beyond_every_size_are_refused_in_one_line(name, value):
+    options = {"budget": 2000, name: {"executor": (value, value)} if name == "roles" else value}
+    with pytest.raises(ValueError, match=f"^{name}.* = .*: expected (a finite|a whole|whole)") as caught:
+        provision(PAPER, method="lexicographic", **options)
+    assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
 
 
 # --- the paper's pools -----------------------------------------------------------------------------------------------
