@@ -16,7 +16,7 @@ _MODULE_OF = {
     "ROLE_LIMITS": "provisioning", "TOKEN_LIMITS": "provisioning",
     "Task": "tasks", "load_tasks": "tasks", "TaskFileError": "tasks",
     "Grade": "grading", "grade": "grading", "extract_answer": "grading", "grade_many": "grading",
-    "vote_key": "grading", "run_python": "sandbox",
+    "vote_key": "grading", "run_python": "sandbox", "sandbox_protection": "isolation",
     "BudgetMeter": "llm", "CallError": "llm", "ChatModel": "llm", "Reply": "llm", "Usage": "llm",
     "SimulatedLLM": "simulation",
     "TOPOLOGIES": "topologies", "cast_roles": "topologies", "run_task": "topologies", "run_task_sync": "topologies",

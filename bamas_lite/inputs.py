@@ -63,6 +63,8 @@ def whole(value: Any, what: str, least: int = 0, most: int | None = None) -> int
     Raises:
         ValueError: not a whole number from `least` to `most`.
     """
+    if type(value) is int and value >= least and (most is None or value <= most):
+        return value  # the usual case; the meter asks several times a call, and Integral is slow to look up
     if (not isinstance(value, Integral) or isinstance(value, bool) or value < least
             or (most is not None and value > most)):
         valid = f"of at least {least}" if most is None else f"from {least} to {most:,}"

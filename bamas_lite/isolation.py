@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bamas_lite.jail.server import CHUNK, CODES, HEADER, read_exactly, write_all
-from bamas_lite.jail.system import remove_contents
 
 WAYS = ("bubblewrap", "namespaces", "limits")
 JAIL = Path(__file__).resolve().with_name("jail")
@@ -31,6 +30,10 @@ SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin")
 START_SECONDS = 20.0
 GRACE_SECONDS = 3.0
 """The server keeps the time of its jobs; one that is this much later than it should be is ended."""
+
+PROBE = json.dumps({"prelude": "", "program": "import hashlib\nimport socket\n", "own": [], "classes": [], "items": 1,
+                    "steps": [], "nonce": "probe", "limits": []}).encode()
+"""A right program: a server that cannot load it is not used. Its imports come late, after the change of the user."""
 
 _NAMES = {code: name for name, code in CODES.items()}
 _FORKS = hasattr(os, "fork")
@@ -40,15 +43,23 @@ class IsolationError(RuntimeError):
     """A sandbox that cannot be started."""
 
 
+class _Absent(IsolationError):
+    """This system does not have it at all."""
+
+
+def _interpreter() -> str:
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
 def _read_only() -> list[str]:
-    """What the sandbox sees: the system's programs and libraries, and the interpreter's."""
-    prefix = Path(sys.base_prefix)
-    return [*SYSTEM, *([] if any(prefix.is_relative_to(path) for path in SYSTEM) else [str(prefix)])]
+    """What the sandbox sees: the system's programs and libraries, and the interpreter's, where links to it lead too."""
+    prefixes = {sys.base_prefix, os.path.realpath(sys.base_prefix), str(Path(_interpreter()).parent.parent)}
+    return [*SYSTEM, *sorted(path for path in prefixes if not any(Path(path).is_relative_to(top) for top in SYSTEM))]
 
 
 def _hidden() -> list[str]:
     """What must not be seen of it: this project, with its reference answers, and installed packages."""
-    folders = {JAIL.parent.parent, *(Path(path) for path in sys.path if path.endswith("-packages"))}
+    folders = {JAIL.parent.parent, *(Path(path).resolve() for path in sys.path if path.endswith("-packages"))}
     seen = sorted(folder for folder in folders if folder.is_dir()
                   and any(folder.is_relative_to(top) for top in _read_only()))
     return [str(folder) for folder in seen if not any(other in folder.parents for other in seen)]
@@ -58,7 +69,7 @@ def _bubblewrap() -> list[str]:
     """The command before the interpreter's own. As root there is no user namespace: in one, root stays root."""
     program = shutil.which("bwrap")
     if program is None:
-        raise IsolationError("bubblewrap (bwrap) is not installed")
+        raise _Absent("bubblewrap (bwrap) is not installed")
     kinds = ["pid", "net", "ipc", "uts"] if os.geteuid() == 0 else ["all"]
     command = [program, *(f"--unshare-{kind}" for kind in kinds), "--cap-drop", "ALL", "--as-pid-1"]
     if os.geteuid() == 0:
@@ -80,26 +91,35 @@ def _bubblewrap() -> list[str]:
 class _Server:
     """A server process (`jail.server`) and the pipes to it. IsolationError: `way` does not work here."""
 
-    def __init__(self, way: str) -> None:
+    def __init__(self, way: str, python: str) -> None:
         if way != "limits" and sys.platform != "linux":
-            raise IsolationError(f"{way} needs Linux")
+            raise _Absent(f"{way} needs Linux")
         prefix = _bubblewrap() if way == "bubblewrap" else []
-        self._folder = tempfile.mkdtemp(prefix="bamas-") if way == "limits" else None
-        python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+        self._folder = None
+        if way == "limits":
+            self._folder = tempfile.mkdtemp(prefix="bamas-")
+            os.chmod(self._folder, 0o711)  # root's: a job of another user can neither rename nor replace what is in it
         setup = {"way": way, "folder": self._folder or "/tmp", "read_only": _read_only(),
-                 "hidden": _hidden(), "user": random.SystemRandom().randrange(1 << 28, 1 << 29)}
-        self._process = subprocess.Popen(
-            [*prefix, python, "-s", "-S", "-B", "-P", "-X", "utf8", "-m", "jail.server", json.dumps(setup)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
-            env={"PYTHONHASHSEED": "0", "PYTHONPATH": "/" if prefix else str(JAIL.parent)}
-            | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
+                 "hidden": _hidden(), "user": random.SystemRandom().randrange(1 << 27, 1 << 28)}
+        try:
+            self._process = subprocess.Popen(
+                [*prefix, python, "-s", "-S", "-B", "-P", "-X", "utf8", "-m", "jail.server", json.dumps(setup)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+                start_new_session=True,
+                env={"PYTHONHASHSEED": "0", "PYTHONPATH": "/" if prefix else str(JAIL.parent)}
+                | ({"SYSTEMROOT": os.environ["SYSTEMROOT"]} if os.name == "nt" else {}))
+        except OSError as error:
+            self._remove_folder()
+            raise IsolationError(f"{way}: {python} cannot be started ({error})") from None
         with self._killed_after(START_SECONDS):
             kind, text = self._chunk()
+        if kind == "ready" and _FORKS and b"loaded" not in self.run(PROBE, START_SECONDS, 1000)[1]:
+            kind = "a right program fails"  # such as: another user may not read the interpreter's library
         if kind != "ready":
             self.close()
-            raise IsolationError(f"{way} does not work here")
+            raise IsolationError(f"{way} does not work here with {python}: {kind}")
         self.way = way
-        self.protection = way + text.decode()
+        self.protection = way + text.decode() + ("" if python == _interpreter() else f", with {python}")
         self.usable = True
 
     def run(self, job: bytes, seconds: float, output_bytes: int) -> tuple[str, bytes]:
@@ -152,21 +172,40 @@ class _Server:
                 self._process.kill()
 
     def close(self) -> None:
-        """End the process and remove its folder."""
-        self._kill()
+        """End the process. It removes its folder, unless it was killed: then what ran in it has ended too."""
         self._process.stdin.close()
+        with self._killed_after(GRACE_SECONDS if _FORKS else 0.0):
+            self._process.wait()
         self._process.stdout.close()
-        self._process.wait()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
         if self._folder:
-            with contextlib.suppress(OSError):
-                remove_contents(self._folder)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(OSError, RecursionError):
+                shutil.rmtree(self._folder)  # follows no link, not even one that appears meanwhile
 
     def forget(self) -> None:
         """Give up a server that belongs to the process from which this one was forked."""
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.returncode = 0
+
+
+def _begin(way: str) -> _Server:
+    """A server. One that fails though it is there gets a second attempt; so does the system's Python, if root's own
+    cannot be read by another user."""
+    pythons = [_interpreter()]
+    if way == "limits" and _FORKS and os.geteuid() == 0:
+        pythons.append(os.path.realpath("/usr/bin/python3"))
+    for attempt, python in enumerate((pythons[0], *pythons)):
+        try:
+            return _Server(way, python)
+        except _Absent:
+            raise
+        except IsolationError:
+            if attempt == len(pythons):
+                raise
+    raise AssertionError
 
 
 class _Pool:
@@ -198,6 +237,14 @@ class _Pool:
                 server.close()
             return kind, output, server.protection
 
+    def protection(self) -> str:
+        """How the next program will be isolated."""
+        with self._slots:
+            server = self._take(None)[0]
+            with self._lock:
+                self._idle[server.way].append(server)
+            return server.protection
+
     def _take(self, way: str | None) -> tuple[_Server, bool]:
         if way is not None and way not in WAYS:
             raise ValueError(f"isolation = {way!r}: expected None or one of {', '.join(WAYS)}")
@@ -208,14 +255,17 @@ class _Pool:
         return self._start(way), True
 
     def _start(self, way: str | None) -> _Server:
-        if way is not None:
-            return _Server(way)
-        for number, candidate in enumerate(self._ways):
-            with contextlib.suppress(IsolationError):
-                server = _Server(candidate)
-                self._ways = self._ways[number:]
-                return server
-        raise IsolationError(f"no sandbox can be started with {sys.executable}")
+        errors: list[str] = []
+        for candidate in (way,) if way else self._ways:
+            try:
+                server = _begin(candidate)
+            except IsolationError as error:
+                errors.append(str(error))
+                continue
+            if way is None and len(self._ways) > 1:
+                self._ways = (candidate,)  # from now on nothing weaker
+            return server
+        raise IsolationError("; ".join(errors))
 
     def close(self) -> None:
         """End every server."""
@@ -238,3 +288,18 @@ close = _pool.close
 atexit.register(_pool.close)
 if _FORKS:
     os.register_at_fork(after_in_child=_pool.forked)
+
+
+def sandbox_protection() -> str:
+    """How programs are kept apart on this system, and what that does not prevent.
+
+    Raises:
+        IsolationError: no sandbox can be started.
+    """
+    protection = _pool.protection()
+    if protection.startswith("limits"):
+        return (f"Programs run with limits on time, memory, processes and output only ({protection}): they can use the "
+                "network and read what their user can read, which may include your files and the reference answers in "
+                "data/tasks. Do not run programs here that you do not trust.")
+    return (f"Programs run behind a wall ({protection}), with limits on time, memory, processes and output: they see "
+            "no network and none of your files. This does not protect against errors in the kernel itself.")

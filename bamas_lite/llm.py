@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from bamas_lite.inputs import exact, shown, whole
@@ -102,14 +103,12 @@ class BudgetMeter:
                  minimum_tokens: dict[str, int] | None = None) -> None:
         if enforcement not in ("reserve", "paper"):
             raise ValueError(f"enforcement = {enforcement!r}: expected 'reserve' or 'paper'")
-        amount = exact(budget, "budget")
-        if amount < 0:
-            raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
         self.enforcement = enforcement
         self.minimum_tokens = MINIMUM_TOKENS if minimum_tokens is None else token_counts(
             minimum_tokens, "minimum_tokens", 0)
         self.provider_overrun = 0
-        self._budget = math.floor(amount * ATOMS)
+        # A run has few budgets and many episodes; only plain numbers are sure to have a hash.
+        self._budget = (_remembered_atoms if type(budget) in (int, float) else _atoms)(budget)
         self._spent = 0
         self._reserved = 0
         self._open: dict[int, Reservation] = {}  # by identity: equal reservations are different calls
@@ -182,6 +181,17 @@ class BudgetMeter:
         self._reserved += reservation.amount
         self._open[id(reservation)] = reservation
         return reservation
+
+
+def _atoms(budget: Any) -> int:
+    """A budget (u$) in atoms, rounded down."""
+    amount = exact(budget, "budget")
+    if amount < 0:
+        raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
+    return math.floor(amount * ATOMS)
+
+
+_remembered_atoms = lru_cache(maxsize=1024)(_atoms)
 
 
 def token_counts(counts: Any, what: str, least: int) -> dict[str, int]:

@@ -136,6 +136,10 @@ class Team:
 
     def __str__(self) -> str:
         """Short label such as "1x DeepSeek-V3 + 1x GPT-4.1 nano"; with roles "1x DeepSeek-V3 (executor) + ..."."""
+        return self._label
+
+    @cached_property
+    def _label(self) -> str:
         return self.request.label(self.hires)
 
     @cached_property

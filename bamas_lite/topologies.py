@@ -236,8 +236,11 @@ def _checked_limits(task: Task, token_limits: Mapping[str, Mapping[str, int]], t
     if not isinstance(token_limits, Mapping) or task.domain not in token_limits:
         raise ValueError(f"token_limits = {shown(token_limits)}: expected domain -> role -> tokens, with the domain "
                          f"{task.domain!r}")
-    if not isinstance(temperature, Real) or isinstance(temperature, bool) or not 0 <= temperature < math.inf:
+    number = isinstance(temperature, (float, int, Real)) and not isinstance(temperature, bool)
+    if not number or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature = {shown(temperature)}: expected a number of at least 0")
     whole(rounds, "rounds", 1)
     whole(replans, "replans")
+    if token_limits is TOKEN_LIMITS:
+        return token_limits[task.domain]
     return token_counts(token_limits[task.domain], f"token_limits[{task.domain!r}]", 1)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
@@ -288,7 +289,9 @@ def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
     return len(table)
 
 
+@lru_cache(maxsize=1024)
 def _team(pool: Pool, budget: float) -> Team | InfeasibleBudgetError:
+    """The team of a budget, provisioned once in a process."""
     try:
         return provision(pool, budget)
     except InfeasibleBudgetError as error:

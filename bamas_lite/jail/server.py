@@ -2,12 +2,15 @@
 
 The server never reads a job, its fork does: so no memory that a program inherits holds anything of an earlier job.
 
-A job (JSON) has `setup`, `program`, `values` (name -> encoded), `steps` ([kind, source]), `nonce` and `limits`. Its
-results are JSON lines [nonce, ...]: ["loaded"] or ["load", type, message]; then for each step ["value", encoded],
-["opaque", type] or ["error", type, message]. They travel in chunks: code (CODES), length, bytes.
+A job (JSON) has `prelude` (set-up that the program may use), `program`, `steps` ([kind, source, values by name]), `own`
+(the names that prelude and steps bind), `classes` (those whose objects may leave), `items` (how many of an iterator
+are read), `nonce` and `limits`. Its results are JSON lines [nonce, ...]: ["loaded"] or ["load", type, message]; then
+for each step ["value", encoded], ["opaque", type] or ["error", type, message]. They travel in chunks: code (CODES),
+length, bytes.
 """
 
 import json
+import linecache
 import os
 import random
 import select
@@ -15,8 +18,9 @@ import signal
 import struct
 import sys
 import time
+import types
 
-from .system import count_tasks, drop_user, end_all, enter_namespaces, harden, remove_contents, set_limits
+from . import system
 from .values import Opaque, decode, encode
 
 CODES = {"data": 0, "end": 1, "late": 2, "busy": 3, "output": 4, "ready": 5}
@@ -48,26 +52,28 @@ def tell(code, text=""):
 
 
 def perform(job, send):
-    """Run set-up, program and steps in one namespace; send one result for each step."""
-    names = {"__name__": "solution", "__builtins__": __builtins__}
-    early = True
+    """Run prelude and program as the module `solution`, and the steps in names of their own; send their results.
+
+    The steps see the program's names too, but those of the prelude as they were before the program ran.
+    """
+    module = sys.modules["solution"] = types.ModuleType("solution")
+    names, tests, source = vars(module), {}, job["program"]
+    module.__file__ = "<program>"  # with the source in linecache: for `inspect`
+    linecache.cache["<program>"] = len(source), None, source.splitlines(True), "<program>"
     try:
-        exec(compile(job["setup"], "<setup>", "exec"), names)
-    except NameError:
-        early = False  # set-up may build objects of a class that the program defines: then it runs after it
-    try:
-        exec(compile(job["program"], "<program>", "exec"), names)
-        if not early:
-            exec(compile(job["setup"], "<setup>", "exec"), names)
+        exec(compile(job["prelude"], "<setup>", "exec"), names)
+        tests.update((name, names[name]) for name in job["own"] if name in names)
+        exec(compile(source, "<program>", "exec"), names)
     except BaseException as error:
         send("load", type(error).__name__, str(error)[:200])
         return
     send("loaded")
-    names.update((name, decode(form)) for name, form in job["values"].items())
-    for kind, source in job["steps"]:
+    for kind, source, values in job["steps"]:
         try:
-            value = eval(compile(source, "<test>", "exec" if kind == "exec" else "eval"), names)
-            result = "value", encode(bool(value) if kind == "truth" else value)
+            tests.update((name, value) for name, value in names.items() if name not in job["own"])
+            tests.update((name, decode(form, tests)) for name, form in values.items())
+            value = eval(compile(source, "<test>", "exec" if kind == "exec" else "eval"), tests)
+            result = "value", encode(bool(value) if kind == "truth" else value, job["classes"], job["items"])
         except Opaque as error:
             result = "opaque", str(error)
         except BaseException as error:
@@ -89,8 +95,9 @@ def run_job(size, out, others):
                                          ((0, "r"), (1, "w"), (2, "w")))
     os.environ.clear()
     del sys.argv[1:]
-    set_limits(job["limits"], others)
+    system.set_limits(job["limits"], others)
     random.seed(0)
+    os.cpu_count = os.process_cpu_count = lambda: 2  # pools of default size fit into the limits on any machine
     nonce, dumps, write, leave = job["nonce"], json.dumps, write_all, os._exit  # the program may replace what it finds
 
     def send(*result):
@@ -102,13 +109,17 @@ def run_job(size, out, others):
 
 
 class Server:
-    """Forks one process for each job, relays its results, ends and removes everything that the job leaves behind."""
+    """Forks one process for each job, relays its results, ends and removes everything that the job leaves behind.
 
-    def __init__(self, libc, own_user):
-        self.libc = libc
-        self.folder = os.getcwd()
+    Started by root it stays root, with next to no capabilities, and its jobs get the rights of `user`. Whatever touches
+    what a job may have touched is done with the job's rights too, in a fork.
+    """
+
+    def __init__(self, libc, user):
+        self.libc, self.user = libc, user
         self.alone = os.getpid() == 1  # process 1 of a namespace: every other process there is a job's
-        self.others = 1 if self.alone or own_user else count_tasks()
+        self.kill = (lambda: self.as_job(system.kill_all)) if user else system.kill_all if self.alone else None
+        self.others = 0 if user else 1 if self.alone else system.count_tasks()
         self.buffer = bytearray(1 << 16)
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
@@ -122,32 +133,75 @@ class Server:
         while len(header := read_exactly(0, HEADER.size)) == HEADER.size:
             size, seconds, most = HEADER.unpack(header)
             out, write_end = os.pipe()
+            os.mkdir("job", 0o700)
+            if self.user:
+                os.chown("job", self.user, self.user)
             job = os.fork()
             if not job:
-                os.setsid()
-                if self.libc:
-                    self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # end with the server
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                self.enter_job()
                 run_job(size, write_end, self.others)
             os.close(write_end)
-            end = self.relay(job, out, time.monotonic() + seconds, most)
-            os.close(out)
-            end_all(job, self.alone)
             try:
-                remove_contents(self.folder, 2000 if self.alone else None)
-            except OSError:
-                tell(end, "last")
+                end = self.relay(job, out, time.monotonic() + seconds, most)
+            finally:
+                os.close(out)
+                system.end_all(job, self.kill)
+                clean = self.clean()
+            tell(end, "" if clean else "last")
+            if not clean:
                 return
-            tell(end)
+
+    def enter_job(self):
+        """In the fork: its own session, folder and user."""
+        os.setsid()
+        if self.user:
+            system.become(self.user)
+        os.chdir("job")
+        if self.libc:
+            self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # end with the server; a new user would have undone it
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def as_job(self, action):
+        """Do what touches a job with the job's rights; True if it raised nothing."""
+        def act():
+            if self.user:
+                system.become(self.user, guarded=True)
+            action()
+        return system.in_fork(act)
+
+    def clean(self):
+        """Remove what a job left; False if that did not work, or is not worth it. Its processes have ended."""
+        def remove():
+            if self.libc and (self.user or self.alone):
+                import ctypes
+                system.remove_shared(self.libc, ctypes)
+            if self.user:  # its folder is in one of root's: there the name cannot lead elsewhere
+                os.chmod("job", 0o700)
+                os.chdir("job")
+            system.remove_contents(".", 2000 if self.alone else None)
+        if not self.as_job(remove):
+            return False
+        if self.user:
+            os.rmdir("job")
+        return True
 
     def relay(self, job, out, deadline, most):
-        """Pass results on until the job ends, is late, has used up its processor time or sends too much; say which."""
-        sent, status, watched = 0, None, [out, self.woken]
+        """Pass results on until the job ends, is late, has used up its processor time or sends too much; say which.
+
+        Raises:
+            BrokenPipeError: the parent is gone.
+        """
+        sent, status, poll = 0, None, select.poll()
+        poll.register(0, 0)  # the job reads it; here only its end matters
+        for fd in (out, self.woken):
+            poll.register(fd, select.POLLIN)
         while True:
             left = max(0.0, deadline - time.monotonic()) if status is None else 0.0
-            ready = select.select(watched, [], [], left)[0]
+            ready = dict(poll.poll(left * 1000))
+            if 0 in ready:
+                raise BrokenPipeError
             if self.woken in ready:
                 os.read(self.woken, 4096)
             if out in ready:
@@ -155,11 +209,12 @@ class Server:
                 sent += count
                 if sent > most:
                     return "output"
-                if not count:
-                    watched = [self.woken]
-                write_all(1, CHUNK.pack(CODES["data"], count))
-                write_all(1, memoryview(self.buffer)[:count])
-                self.buffer[:count] = bytes(count)  # a later fork must not find it
+                if count:
+                    write_all(1, CHUNK.pack(CODES["data"], count))
+                    write_all(1, memoryview(self.buffer)[:count])
+                    self.buffer[:count] = bytes(count)  # a later fork must not find it
+                else:
+                    poll.unregister(out)
             elif status is not None:
                 busy = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
                 return "busy" if busy else "end"
@@ -176,6 +231,7 @@ def main():
     sys.path.pop(0)  # where this package was found
     for name in USUAL_MODULES:
         __import__(name)
+    os.umask(0o022)
     if os.name == "nt":
         import msvcrt
         for fd in (0, 1):
@@ -186,17 +242,24 @@ def main():
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
         if setup["way"] == "namespaces":
-            enter_namespaces(libc, ctypes, setup["read_only"], setup["hidden"])
+            system.enter_namespaces(libc, ctypes, setup["read_only"], setup["hidden"])
     os.chdir(setup["folder"])
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    dropped = root and drop_user(setup["user"])
+    if not hasattr(os, "fork"):  # Windows: each process takes one job, and the parent watches the clock and cleans up
+        tell("ready")
+        if header := read_exactly(0, HEADER.size):
+            run_job(HEADER.unpack(header)[0], None, 0)
+        return
+    user = system.other_user(setup["user"])
     if libc:
-        harden(libc)
-    tell("ready", ", as another user" if dropped else ", as root" if root else "")
-    if hasattr(os, "fork"):
-        Server(libc, dropped).serve()
-    else:  # Windows: each process takes one job, and the parent watches the clock
-        run_job(HEADER.unpack(read_exactly(0, HEADER.size))[0], None, 0)
+        system.harden(libc)
+    tell("ready", ", as another user" if user else ", as root" if os.geteuid() == 0 else "")
+    try:
+        Server(libc, user).serve()
+    except BrokenPipeError:
+        pass
+    if setup["way"] == "limits":
+        os.chdir("/")
+        os.rmdir(setup["folder"])
 
 
 if __name__ == "__main__":

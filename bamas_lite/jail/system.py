@@ -20,23 +20,28 @@ def set_limits(limits, others):
             pass
 
 
-def end_all(job, alone):
-    """End every process that a job left. `alone`: this is process 1, and whatever else runs is the job's."""
+def end_all(job, kill):
+    """End every process that a job left: `kill` reaches them all, else the job's group and orphans are ended."""
     while True:
         try:
-            if alone:
-                os.kill(-1, signal.SIGKILL)
+            if kill:
+                kill()
             else:
                 os.killpg(job, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
         try:
             if not os.waitpid(-1, os.WNOHANG)[0]:
-                for process in () if alone else children():
+                for process in () if kill else children():
                     os.kill(process, signal.SIGKILL)
                 os.waitpid(-1, 0)
         except ChildProcessError:
             return
+
+
+def kill_all():
+    """End every other process that this one may end."""
+    os.kill(-1, signal.SIGKILL)
 
 
 def children():
@@ -89,26 +94,56 @@ def remove_contents(folder, most=None):
                 raise OSError("too many files")
 
 
-def drop_user(user):
-    """Become another user, if root: limits on processes do not bind root. True if it worked."""
-    for number in (user, 65534):
-        try:
-            os.chown(".", number, number)
-            os.setgroups([])
-            os.setgid(number)
-            os.setuid(number)
-            return True
-        except OSError:
-            pass
-    return False
+def remove_shared(libc, ctypes):
+    """Remove the System V shared memory, message queues and semaphores of this user: they outlive processes."""
+    buffer = ctypes.create_string_buffer(1024)
+    for control, highest, status in ((lambda number, what: libc.shmctl(number, what, buffer), 14, 15),
+                                     (lambda number, what: libc.msgctl(number, what, buffer), 12, 13),
+                                     (lambda number, what: libc.semctl(number, 0, what, buffer), 19, 20)):
+        for index in range(control(0, highest) + 1):
+            number = control(index, status)
+            if number >= 0:
+                control(number, 0)
+
+
+def become(user, guarded=False):
+    """Become another user, if root; `guarded`: with its rights, but out of reach of its signals."""
+    os.setgroups([])
+    os.setgid(user)
+    if guarded and hasattr(os, "setresuid"):
+        os.setresuid(user + 1, user, user + 1)
+    else:
+        os.setuid(user)
+
+
+def in_fork(action):
+    """Run `action` in a fork; True if it raised nothing."""
+    fork = os.fork()
+    if fork:
+        return os.waitpid(fork, 0)[1] == 0
+    try:
+        action()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def other_user(number):
+    """A user whose rights the programs get, if root may give them (limits on processes do not bind root), or None."""
+    for user in (2 * number, 61_000 + number % 2000 * 2):  # a container may know only small numbers
+        if hasattr(os, "geteuid") and os.geteuid() == 0 and in_fork(lambda user=user: become(user)):
+            return user
+    return None
 
 
 def harden(libc):
-    """On Linux: no new privileges, no capabilities, no tracing of this process; adopt orphans; end with the parent."""
+    """On Linux: no new privileges, no tracing of this process, adopt orphans; of root's capabilities keep those to
+    become another user and to give away a folder."""
     no_new_privileges, not_dumpable, adopt, drop_capability = (38, 1), (4, 0), (36, 1), 24
     for capability in range(64):
         libc.prctl(drop_capability, capability, 0, 0, 0)
-    libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24))
+    kept = 1 << 0 | 1 << 6 | 1 << 7 if os.geteuid() == 0 else 0  # CAP_CHOWN, CAP_SETGID, CAP_SETUID
+    libc.capset(struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", kept, kept, 0, 0, 0, 0))
     for option in (no_new_privileges, not_dumpable, adopt):
         libc.prctl(*option, 0, 0, 0)
 
@@ -161,6 +196,7 @@ def enter_namespaces(libc, ctypes, read_only, hidden):
     root = "/proc"  # any folder that is there and not needed
     mount("tmpfs", root, "tmpfs", nosuid | nodev, "size=4m,nr_inodes=4096,mode=755")
     for path in read_only:
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
         if os.path.islink(path):
             os.symlink(os.readlink(path), root + path)
         elif os.path.exists(path):
@@ -169,7 +205,7 @@ def enter_namespaces(libc, ctypes, read_only, hidden):
         mount("tmpfs", root + path, "tmpfs", 1 | nosuid | nodev)
     for path in ("/dev/null", "/dev/urandom"):
         show(path, 0)
-    os.mkdir(root + "/tmp")
+    os.makedirs(root + "/tmp", exist_ok=True)
     mount("tmpfs", root + "/tmp", "tmpfs", nosuid | nodev, "size=32m,nr_inodes=1024,mode=755")
     os.chdir(root)
     mount(".", "/", None, move)
