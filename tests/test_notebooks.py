@@ -119,6 +119,14 @@ def test_no_cell_ends_with_the_name_of_a_figure_object(path):
                 assert not re.search(r"<(Axes|Figure|matplotlib)|^Text\(", text), f"end with plt.show(): {text}"
 
 
+@every
+def test_no_dollar_sign_that_mathjax_would_pair(path):
+    r"""Markdown turns \$ into $, and MathJax then takes two of them for a formula: the unit stands in a code span."""
+    assert "\\$" not in prose(read(path))
+    for paragraph in re.split(r"\n\s*\n", re.sub(r"`[^`]*`", "", prose(read(path)))):
+        assert len(re.findall(r"(?<!\$)\$(?!\$)", paragraph)) % 2 == 0, paragraph
+
+
 # --- the notebooks of the course ---
 
 @main
@@ -159,6 +167,17 @@ def test_ending_and_predictions(path):
     assert -1 not in places, ENDING[places.index(-1)]
     assert places == sorted(places)
     assert "**Predict" in text
+
+
+@main
+def test_links_lead_to_the_next_notebook_and_to_the_solutions(path):
+    text = prose(read(path))
+    following = [other.name for other in MAIN if other.stem > path.stem]
+    if following:
+        assert f"]({following[0]})" in text[text.rfind("## Next"):]
+    assert f"](solutions/{path.stem}_solutions.ipynb)" in text
+    for target in re.findall(r"\]\(([\w./]+\.ipynb)\)", text):
+        assert (path.parent / target).is_file(), target
 
 
 @main
