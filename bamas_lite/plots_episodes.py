@@ -12,13 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from bamas_lite.episode import CallRecord, Episode
+from bamas_lite.plots_policy import label
 from bamas_lite.prompts import tag
 
 TIER_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SHAPES = {"planner": "D", "critic": "s", "executor": "o"}
 ACCENT, FAINT = "#222222", "#999999"
 Point = tuple[float, float]
-_ROWS = ("feedback", "planner_driven")
+_LABEL_AT = {"above": ((0, 15), "center", "bottom"), "below": ((0, -13), "center", "top"),
+             "beside": ((14, 0), "left", "center")}
 
 
 def tier_color(tier: int | None) -> str:
@@ -53,7 +55,8 @@ def sources(episode: Episode) -> list[list[tuple[str, str]]]:
 def message_graph(episode: Episode, ax: Axes | None = None) -> Axes:
     """Who wrote to whom: agents colored by tier, one arrow a message, numbered by the call that it is for.
 
-    A dotted arrow leads to the answer that was graded. An empty shape is an agent whose turn never came.
+    The task is part of every prompt, but drawn only where a prompt quotes nobody. A dotted arrow leads to the answer
+    that was graded. An empty shape is an agent whose turn never came.
     """
     places = _places(episode)
     if ax is None:
@@ -66,23 +69,24 @@ def message_graph(episode: Episode, ax: Axes | None = None) -> Axes:
     for writer in _graded(episode):
         ends.setdefault((writer, "answer"), []).append("")
     for (a, b), numbers in ends.items():
-        bend = 0.18 if (b, a) in ends or (episode.topology in _ROWS and b == "answer") else 0.0
+        bend = 0.18 if (b, a) in ends else 0.0
         _arrow(ax, places[a], places[b], ", ".join(numbers), bend, final=b == "answer")
     called = {call.agent for call in episode.calls}
     for agent in episode.agents:
         color, idle = tier_color(agent.llm.tier), agent.name not in called
         ax.scatter(*places[agent.name], s=420, marker=SHAPES[agent.role], color="white" if idle else color,
                    edgecolor=color, linewidth=1.5, zorder=3)
-        above = agent.role != "executor"
-        ax.annotate(f"{agent.name}\n{agent.llm.name}", places[agent.name], (0, 15 if above else -13),
-                    textcoords="offset points", ha="center", va="bottom" if above else "top", fontsize=8, zorder=5,
-                    linespacing=1.1, bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none"})
+        side = "beside" if episode.topology == "star" else "below" if agent.role == "executor" else "above"
+        offset, ha, va = _LABEL_AT[side]
+        ax.annotate(f"{agent.name}\n{agent.llm.name}", places[agent.name], offset, textcoords="offset points", ha=ha,
+                    va=va, fontsize=8, zorder=5, linespacing=1.1,
+                    bbox={"boxstyle": "square,pad=0.2", "facecolor": "white", "edgecolor": "none"})
     for name in ("task", "answer"):
         ax.annotate(name, places[name], ha="center", va="center", fontsize=9, zorder=4,
                     bbox={"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": ACCENT})
     xs, ys = zip(*places.values(), strict=True)
-    ax.set(xlim=(min(xs) - 0.5, max(xs) + 0.5), ylim=(min(ys) - 0.7, max(ys) + 0.7),
-           title=f"{_name(episode)}: {episode.n_calls} calls, stopped by: {episode.stop_reason}")
+    ax.set(xlim=(min(xs) - 0.5, max(xs) + 0.5), ylim=(min(ys) - 0.5, max(ys) + 0.7),
+           title=f"{label(episode.topology)}: {episode.n_calls} calls, stopped by: {episode.stop_reason}")
     ax.axis("off")
     return ax
 
@@ -90,7 +94,8 @@ def message_graph(episode: Episode, ax: Axes | None = None) -> Axes:
 def cost_waterfall(episode: Episode, ax: Axes | None = None) -> Axes:
     """What each call cost, stacked towards the budget; behind it, in grey, what was held back for it before it ran.
 
-    Calls that start together are reserved together, so their grey bars stand one after the other.
+    Calls that start together are reserved together, so their grey bars stand one after the other; each cost still
+    stands on the cost before it, and so moves away from its grey bar.
     """
     ax = ax or plt.subplots(figsize=(7, 0.9 + 0.45 * max(episode.n_calls, 1)))[1]
     spent = 0.0
@@ -106,7 +111,7 @@ def cost_waterfall(episode: Episode, ax: Axes | None = None) -> Axes:
     ax.axvline(episode.budget, color=ACCENT, linestyle="--", linewidth=1.2)
     ax.set(yticks=range(episode.n_calls), yticklabels=_labels(episode.calls), xlabel="cost (u$)", ylim=(
         max(episode.n_calls, 1) - 0.4, -0.6), xlim=(0, 1.04 * max(episode.budget, spent, held_until)),
-           title=f"{_name(episode)}: cost {episode.cost:.1f} of {episode.budget:g} u$")
+           title=f"{label(episode.topology)}: cost {episode.cost:.1f} of {episode.budget:g} u$")
     _legend(ax, episode, Patch(facecolor="#DDDDDD", edgecolor=FAINT, label="held back"),
             plt.Line2D([], [], color=ACCENT, linestyle="--", label="budget B"))
     return ax
@@ -118,13 +123,9 @@ def time_chart(episode: Episode, ax: Axes | None = None) -> Axes:
     for k, call in enumerate(episode.calls):
         ax.barh(k, call.end_s - call.start_s, left=call.start_s, height=0.55, color=tier_color(call.llm.tier))
     ax.set(yticks=range(episode.n_calls), yticklabels=_labels(episode.calls), xlabel="time (s)", xlim=(0, None),
-           ylim=(max(episode.n_calls, 1) - 0.4, -0.6), title=f"{_name(episode)}: {episode.latency_s:.1f} s")
+           ylim=(max(episode.n_calls, 1) - 0.4, -0.6), title=f"{label(episode.topology)}: {episode.latency_s:.1f} s")
     _legend(ax, episode)
     return ax
-
-
-def _name(episode: Episode) -> str:
-    return episode.topology.replace("_", "-")
 
 
 def _labels(calls: tuple[CallRecord, ...]) -> list[str]:
@@ -146,7 +147,7 @@ def _graded(episode: Episode) -> list[str]:
 
 
 def _places(episode: Episode) -> dict[str, Point]:
-    """Linear: one line. Star: a column. Else: executors in a row, who plans and judges above them."""
+    """Linear: one line. Star: a column. Else: executors in a row, who plans and judges above them, the answer below."""
     of_role = {role: [agent.name for agent in episode.agents if agent.role == role] for role in SHAPES}
     executors = of_role["executor"]
     n = len(executors)
@@ -159,15 +160,17 @@ def _places(episode: Episode) -> dict[str, Point]:
     above = of_role["planner"] + of_role["critic"]
     center = 0.6 * (n + 1)
     tops = {name: (center + 1.6 * (i - (len(above) - 1) / 2), 1.4) for i, name in enumerate(above)}
-    left, right = min(1.2, *(x for x, _ in tops.values()), 1.2), max(1.2 * n, *(x for x, _ in tops.values()), 1.2)
-    return {"task": (left - 1.2, 0.5 if of_role["planner"] else 0.0), **row, **tops, "answer": (right + 1.0, -0.9)}
+    left = min([1.2, *(x for x, _ in tops.values())])
+    below = next((row[name][0] for name in [*_graded(episode), *executors]), center)
+    return {"task": (left - 1.2, 0.5 if of_role["planner"] else 0.0), **row, **tops, "answer": (below, -1.5)}
 
 
 def _arrow(ax: Axes, start: Point, end: Point, label: str, bend: float, final: bool) -> None:
     """One arrow with its numbers; `bend` parts it from the arrow back; an arrow to oneself is a loop."""
-    style = {"arrowstyle": "-|>", "color": FAINT if final else ACCENT, "shrinkA": 12, "shrinkB": 22 if final else 12,
-             "linestyle": ":" if final else "-", "linewidth": 1.2}
     (x0, y0), (x1, y1) = start, end
+    # The box of the answer is wider than high; a final arrow that is not level starts behind the agent's name.
+    style = {"arrowstyle": "-|>", "color": FAINT if final else ACCENT, "shrinkA": 26 if final and y0 != y1 else 12,
+             "shrinkB": 22 if final and x0 != x1 else 12, "linestyle": ":" if final else "-", "linewidth": 1.2}
     if start == end:
         style |= {"connectionstyle": "arc3,rad=-1.4", "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (x0 - 0.16, y0 + 0.12), (x0 - 0.16, y0 - 0.12), arrowprops=style)

@@ -33,6 +33,43 @@ def plot_training(histories: Mapping[str, pd.DataFrame], column: str = "reward",
     return ax
 
 
+def plot_ends(worlds: Mapping[str, Sequence[float]], ends: Mapping[str, np.ndarray],
+              axes: Sequence[Axes] | None = None) -> np.ndarray:
+    """Where losses end in worlds of one state: one panel a world, its rewards below, one bar for each loss.
+
+    Black lines, where the sum S of the rewards is positive: (R - lambda)^+ / S, with the lambda that makes it sum to 1
+    (0 where no reward is negative). There the published loss ends.
+
+    Args:
+        worlds: name -> rewards of the topologies, (k,).
+        ends: name of the loss -> probabilities, (number of worlds, k).
+        axes: one for each world.
+    """
+    if axes is None:
+        axes = plt.subplots(1, len(worlds), figsize=(11, 3), sharey=True, layout="constrained")[1]
+        axes[0].set_ylabel("probability at the end")
+    width = 0.8 / len(ends)
+    for w, (ax, (world, rewards)) in enumerate(zip(axes, worlds.items(), strict=True)):
+        R = np.asarray(rewards, float)
+        x = np.arange(len(R))
+        for k, (name, end) in enumerate(ends.items()):
+            ax.bar(x + width * (k - (len(ends) - 1) / 2), end[w], 0.93 * width, label=name,
+                   color=("#56B4E9", "#0072B2", "#D55E00")[k % 3])
+        if R.sum() > 0:
+            ax.plot(x, _published_end(R), "k_", ms=22, mew=2, label=r"$(R - \lambda)^+ / S$")
+        ax.set(title=world, xlabel="reward of each topology", ylim=(0, 1.05))
+        ax.set_xticks(x, [f"{round(v, 3):g}" for v in R])
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=4)
+    return np.asarray(axes)
+
+
+def _published_end(R: np.ndarray) -> np.ndarray:
+    """(R - lambda)^+ / S for S > 0: with the m largest rewards above lambda, lambda = (their sum - S) / m."""
+    largest, S = np.sort(R)[::-1], R.sum()
+    lambdas = (np.cumsum(largest) - S) / np.arange(1, len(R) + 1)
+    return np.maximum(R - lambdas[np.flatnonzero(largest > lambdas)[-1]], 0) / S
+
+
 def plot_policy_map(shares: pd.DataFrame, rows: str, axes: Sequence[Axes] | None = None) -> np.ndarray:
     """Mean probability of each topology: one panel a topology, budgets across, `rows` (domain, level) down.
 

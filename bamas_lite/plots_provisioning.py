@@ -71,12 +71,14 @@ def plot_weight_growth(weights: Mapping[str, Sequence[int]], ax: Axes | None = N
     return ax
 
 
-def plot_staircase(teams: Sequence[Team], budgets: Sequence[float] = (), ax: Axes | None = None) -> Axes:
+def plot_staircase(teams: Sequence[Team], budgets: Sequence[float] = (), ax: Axes | None = None, *,
+                   marks: str = "marked budgets") -> Axes:
     """Agents per tier over the budget, stacked with the strongest tier at the bottom.
 
     Args:
         teams: by rising budget; each stands until the budget of the next.
         budgets: budgets to mark, u$.
+        marks: what the legend calls them.
     """
     ax = _axes(ax, 8, 3.6)
     edges = [team.budget for team in teams]
@@ -92,10 +94,10 @@ def plot_staircase(teams: Sequence[Team], budgets: Sequence[float] = (), ax: Axe
     for budget in budgets:
         ax.axvline(budget, color="#222222", linewidth=0.8, linestyle=":")
     if len(budgets):
-        ax.plot([], [], ":", color="#222222", label="marked budgets")
+        ax.plot([], [], ":", color="#222222", label=marks)
     ax.set(xlabel="budget $B$ (u\\$ a task)", ylabel="agents hired", xlim=(edges[0], edges[-1]))
     ax.yaxis.get_major_locator().set_params(integer=True)
-    ax.legend(frameon=False, loc="upper left", fontsize=9)
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return ax
 
 

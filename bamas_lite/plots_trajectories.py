@@ -17,11 +17,13 @@ LLM_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 """Okabe-Ito, told apart by color-blind eyes; markers and line styles tell the LLMs apart in grey."""
 
 
-def plot_calibration(points: pd.DataFrame, *, title: str = "", ax: Axes | None = None) -> Axes:
+def plot_calibration(points: pd.DataFrame, *, formula: str = "closed form", title: str = "",
+                     ax: Axes | None = None) -> Axes:
     """Measured accuracy of single calls against the closed form, over the levels.
 
     Args:
         points: one line for each LLM and level: `llm`, `level`, `expected`, `measured`, `low`, `high` (all shares).
+        formula: what the legend calls the lines.
         title: of the axes.
     """
     ax = ax or plt.subplots(figsize=(5, 3.4))[1]
@@ -30,6 +32,7 @@ def plot_calibration(points: pd.DataFrame, *, title: str = "", ax: Axes | None =
         ax.plot(rows.level, 100 * rows.expected, LINE_STYLES[k % 4], color=color, lw=1.4)
         _with_intervals(ax, rows.level + shift, rows.measured, rows.low, rows.high, 100, fmt=MARKERS[k % 4],
                         color=color, label=llm)
+    ax.plot([], [], color="#555555", lw=1.4, label=f"line: {formula}")
     ax.set(xlabel="level", ylabel="right (% of calls)", title=title, xticks=sorted(points.level.unique()))
     return ax
 
@@ -55,7 +58,7 @@ def plot_pairs(pairs: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def plot_estimates(estimates: Sequence[float], exact: float, *, std: float, ax: Axes | None = None) -> Axes:
-    """Estimates of one value from logs with one action a state (shares), and the value from the full factorial.
+    """Estimates of one value from logs with one action per state (shares), and the value from the full factorial.
 
     Args:
         estimates: one for each log.
@@ -64,7 +67,7 @@ def plot_estimates(estimates: Sequence[float], exact: float, *, std: float, ax: 
     """
     ax = ax or plt.subplots(figsize=(6, 3.2))[1]
     percent = 100 * np.asarray(estimates)
-    ax.hist(percent, bins=25, density=True, color="#9ECAE1", edgecolor="white", label="one action logged a state")
+    ax.hist(percent, bins=25, density=True, color="#9ECAE1", edgecolor="white", label="one action logged per state")
     x = 100 * np.linspace(exact - 4 * std, exact + 4 * std, 200)
     ax.plot(x, np.exp(-((x / 100 - exact) / std) ** 2 / 2) / (100 * std * np.sqrt(2 * np.pi)), "--", color="#333333",
             label="closed form")
@@ -98,20 +101,22 @@ def plot_by_topology(values: pd.DataFrame, along: str, metric: str = "correct", 
     return ax
 
 
-def plot_disagreement(shares: np.ndarray, *, title: str = "", ax: Axes | None = None) -> Axes:
+def plot_disagreement(shares: np.ndarray, *, most: float | None = None, title: str = "",
+                      ax: Axes | None = None) -> Axes:
     """For each pair of topologies how often the one of the row is right where the one of the column is wrong.
 
     Args:
         shares: (4, 4) in the order of TOPOLOGIES; the diagonal is left empty.
+        most: share at the end of the color scale, to compare several panels; None: the largest one of `shares`.
         title: of the axes.
     """
     ax = ax or plt.subplots(figsize=(4.4, 3.6))[1]
     percent = np.where(np.eye(len(shares), dtype=bool), np.nan, 100 * shares)
-    ax.imshow(percent, cmap="cividis", vmin=0)
-    middle = np.nanmax(percent) / 2
+    end = np.nanmax(percent) if most is None else 100 * most
+    ax.imshow(percent, cmap="cividis", vmin=0, vmax=end)
     for (i, j), value in np.ndenumerate(percent):
         if np.isfinite(value):
-            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color="white" if value < middle else "black")
+            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color="white" if value < end / 2 else "black")
     names = [label(topology) for topology in TOPOLOGIES]
     ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
     ax.set_yticks(range(len(names)), names)

@@ -109,7 +109,12 @@ def budget_frontier(pool: Pool, budgets: Iterable[Any], **options: Any) -> list[
 
     Args:
         options: as for `provision`.
+
+    Raises:
+        ValueError: `budgets` is no list, or as `provision`.
     """
+    if isinstance(budgets, (str, bytes)) or not isinstance(budgets, Iterable):
+        raise ValueError(f"budgets = {shown(budgets)}: expected a list")
     teams: list[Team | None] = []
     for budget in budgets:
         try:

@@ -133,5 +133,5 @@ def require_same_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) 
     wanted = json.loads(json.dumps(wanted))
     for key in wanted:
         if found.get(key) != wanted[key]:
-            raise TrajectoryError(f"{path} holds another run: its {key} is {found.get(key)!r}, this call's is "
+            raise TrajectoryError(f"{path} holds another run: it has {key} = {found.get(key)!r}, this call has "
                                   f"{wanted[key]!r}; give another path, or delete it")

@@ -29,6 +29,7 @@ def test_what_is_wrong_gets_a_hint(check, answer, words, capsys):
     said = capsys.readouterr().out
     assert words in said and said.startswith("Exercise") and "right." not in said.replace("not right.", "")
     assert str(240 * 6 + 120) not in said
+    assert not said.endswith(("?.\n", "..\n"))
 
 
 def test_the_majority_by_simulation(capsys):

@@ -31,7 +31,8 @@ async def forgets(task, agents, call):
     (check_2, lambda votes: max([a for _, a in votes], key=[a for _, a in votes].count), "of tier 1 decides"),
     (check_3, None, "set answer_3"), (check_3, strongest_first, "weakest comes first"),
     (check_3, never_stops, "when the first two answers agree"), (check_3, forgets, "does not carry the answer before"),
-    (check_3, len, "raised TypeError"),
+    (check_3, len, "raised TypeError"), (check_2, 3, "expected a function"), (check_3, 3, "expected a function"),
+    (check_3, lambda *arguments: ("7", "finished"), "async def"),
 ])
 def test_what_is_wrong_gets_a_hint(check, answer, words, capsys):
     check(answer)

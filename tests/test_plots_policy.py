@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from bamas_lite.casting import TOPOLOGIES
-from bamas_lite.plots_policy import plot_policy_map, plot_shares, plot_training, plot_values
+from bamas_lite.plots_policy import plot_ends, plot_policy_map, plot_shares, plot_training, plot_values
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +26,24 @@ def test_training_curves():
     ax = plot_training(runs)
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.1, 0.4], [0.3]]
     assert ax.get_xlabel() == "epoch" and [text.get_text() for text in ax.get_legend().texts] == ["a", "b"]
+
+
+def test_ends_have_bars_and_the_limit_of_the_published_loss():
+    worlds = {"positive": [1, 3, 5, 2], "negative": [-1, -2, -3, -4], "mixed": [3, 1, -1, 0.5]}
+    ends = {name: np.random.default_rng(k).dirichlet(np.ones(4), 3) for k, name in enumerate("abc")}
+    axes = plot_ends(worlds, ends)
+    for w, ax in enumerate(axes):
+        for bars, end in zip(ax.containers, ends.values(), strict=True):
+            np.testing.assert_allclose([bar.get_height() for bar in bars], end[w])
+    positive, mixed = axes[0].lines[0].get_ydata(), axes[2].lines[0].get_ydata()
+    np.testing.assert_allclose(positive, np.array([1, 3, 5, 2]) / 11)
+    pi, R, S = np.full(4, 0.25), np.array(worlds["mixed"]), 3.5
+    for _ in range(20_000):  # the descent itself
+        pi = pi * np.exp(0.01 * (R - pi * S))
+        pi /= pi.sum()
+    np.testing.assert_allclose(mixed, pi, atol=1e-3)
+    assert not axes[1].lines
+    assert [tick.get_text() for tick in axes[2].get_xticklabels()] == ["3", "1", "-1", "0.5"]
 
 
 def test_policy_map_shows_each_share_and_leaves_gaps_empty():

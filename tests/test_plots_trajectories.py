@@ -23,6 +23,7 @@ def test_calibration():
     lines = [line.get_ydata() for line in ax.lines if line.get_linestyle() in ("-", "--")]
     assert np.allclose(lines[0], [90, 80]) and np.allclose(lines[1], [70, 60])
     assert ax.get_xlabel() == "level" and "%" in ax.get_ylabel()
+    assert ax.get_legend_handles_labels()[1][0] == "line: closed form"
 
 
 def test_pairs_and_estimates():
@@ -48,6 +49,12 @@ def test_by_topology_draws_each_line_in_percent():
 def test_disagreement_leaves_the_diagonal_empty():
     ax = plots.plot_disagreement(np.full((4, 4), 0.031))
     assert [t.get_text() for t in ax.texts] == ["3.1"] * 12
+
+
+def test_disagreement_in_several_panels_shares_a_color_scale():
+    first, second = (plots.plot_disagreement(np.full((4, 4), share), most=0.1) for share in (0.031, 0.1))
+    assert first.images[0].get_clim() == second.images[0].get_clim() == (0, 10)
+    assert {t.get_color() for t in first.texts} == {"white"} and {t.get_color() for t in second.texts} == {"black"}
 
 
 def test_chooser():

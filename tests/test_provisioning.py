@@ -586,3 +586,9 @@ def test_token_limits_and_their_estimate():
                          ([True], "replies[0] = True")):
         with pytest.raises(ValueError, match=re.escape(words)):
             estimate_t_out(wrong)
+
+
+@pytest.mark.parametrize("budgets", ["1250", 1250, None])
+def test_frontier_wants_a_list_of_budgets(budgets):
+    with pytest.raises(ValueError, match="expected a list"):
+        budget_frontier(load_pool("paper"), budgets)

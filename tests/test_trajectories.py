@@ -167,7 +167,7 @@ def test_another_run_is_not_resumed(tasks, tmp_path):
     generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM, path=path)
     again = generate_trajectories(tasks, (1250,), pool=POOL, backend=SimulatedLLM, path=path)
     assert len(again) == len(tasks) * len(TOPOLOGIES)
-    with pytest.raises(TrajectoryError, match=r"another run: its budgets is \[1250.0\]"):
+    with pytest.raises(TrajectoryError, match=r"another run: it has budgets = \[1250.0\]"):
         generate_trajectories(tasks, (1625,), pool=POOL, backend=SimulatedLLM, path=path)
 
 
@@ -216,7 +216,7 @@ def test_two_runs_that_start_at_once_do_not_mix(tasks, tmp_path):
     parts = tmp_path / "log.parts"
     trajectories._claim(parts, {"seeds": [0]})
     trajectories._claim(parts, {"seeds": [0]})
-    with pytest.raises(TrajectoryError, match=r"its seeds is \[0\], this call's is \[1\]"):
+    with pytest.raises(TrajectoryError, match=r"it has seeds = \[0\], this call has \[1\]"):
         trajectories._claim(parts, {"seeds": [1]})
     assert [p.name for p in tmp_path.iterdir()] == ["log.parts"]
 

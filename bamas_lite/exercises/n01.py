@@ -45,7 +45,7 @@ def check_1(answer: Sequence[int] | None) -> None:
     if len(given) != len(right):
         print("Exercise 1: expected three whole numbers.")
         return
-    hints = {2: "the weakest tier has nothing below it", 1: "how many agents of tier 3 does the whole budget buy?",
+    hints = {2: "the weakest tier has nothing below it", 1: "count the agents of tier 3 that the whole budget buys",
              0: "tier 2 counts with its cheapest LLM, and tiers 2 and 3 both count with the whole budget"}
     for i, hint in hints.items():
         if given[i] != right[i]:

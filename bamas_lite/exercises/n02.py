@@ -104,7 +104,7 @@ def check_3(budget: Any) -> None:
         print(f"Exercise 3: not a budget that works here: {' '.join(str(error).split())}")
         return
     if strong[0] < 2:
-        print(f"Exercise 3: with that budget there are {strong[0]} of them. Hint: who else must be paid, at the least?")
+        print(f"Exercise 3: it pays for {strong[0]} of them, not for 2. Hint: who else must be paid, at the least?")
     elif strong[1] >= 2:
         print("Exercise 3: a smaller budget will do. Hint: follow team.next_budget from the least budget upwards.")
     else:

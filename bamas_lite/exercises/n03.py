@@ -81,19 +81,19 @@ def check_2(estimate: Callable[..., float] | None) -> None:
         value = (pi * r).sum() / 3
         if not math.isclose(mean, value, rel_tol=1e-9):
             print(f"Exercise 2: on average over all logs of a small world with a {kind} mu it gives {mean:.3f}, the "
-                  f"value of the policy is {value:.3f}. Hint: {_why(mean, value, mu, pi, r)}.")
+                  f"value of the policy is {value:.3f}. Hint: {_why(mean, value, mu, pi, r)}")
             return
     print("Exercise 2: right.")
 
 
 def _why(mean: float, value: float, mu: np.ndarray, pi: np.ndarray, r: np.ndarray) -> str:
     if math.isclose(mean, 3 * value):
-        return "(2) is an average over the states, not a sum"
+        return "(2) is an average over the states, not a sum."
     if math.isclose(mean, (mu * r).sum() / 3):
         return "this is the value of the policy that wrote the log; where does pi come in?"
     if math.isclose(mean, (mu * pi * r).sum() / 3):
         return "an action that the log takes often is seen often; what undoes that?"
-    return "each reward is weighted by how much more often the policy takes the action than the log did"
+    return "each reward is weighted by how much more often the policy takes the action than the log did."
 
 
 @expects("a function of p and rho that returns a number")

@@ -20,8 +20,8 @@ answer_1 = a number"""
 exercise_2 = """\
 Exercise 2: a log that was not drawn uniformly.
 Write the importance-weighted loss on rows, without the entropy: a function of logits (n, 4), the logged topologies
-t (n,), rewards R (n,) and the probabilities b (n,) with which the log took them. All are torch tensors. Where every
-topology was drawn with its probability b, its expected gradient must be that of -sum_t pi(t) R(t).
+t (n,), rewards R (n,) and the probabilities mu (n,) with which the log took them. All are torch tensors. Where every
+topology was drawn with its probability mu, its expected gradient must be that of -sum_t pi(t) R(t).
 answer_2 = your function"""
 
 exercise_3 = """\
@@ -49,24 +49,24 @@ def check_1(g: float | None) -> None:
         print("Exercise 1: close. Hint: the saving bonus is paid for right answers only.")
     else:
         better = "A" if A > B else "B"
-        print(f"Exercise 1: with your g topology {better} has the larger expected reward. Hint: write both expected "
+        print(f"Exercise 1: with your g topology {better} has the larger expected reward.\nHint: write both expected "
               "rewards as p * (...) and set them equal.")
 
 
-@expects("a function of the tensors logits, t, R and b that returns the loss")
+@expects("a function of the tensors logits, t, R and mu that returns the loss")
 def check_2(loss: Callable[..., Any] | None) -> None:
     """Check the loss of exercise 2 against the expectation, on every possible row of one state."""
     if loss is None:
-        print("Exercise 2: set answer_2 to a function of logits, t, R and b.")
+        print("Exercise 2: set answer_2 to a function of logits, t, R and mu.")
         return
     import torch
     z = torch.tensor([[0.3, -0.2, 0.9, 0.1]], dtype=torch.float64, requires_grad=True)
-    R, b = (torch.tensor(values, dtype=torch.float64) for values in ([1.0, 3.0, -2.0, 0.5], [0.1, 0.2, 0.3, 0.4]))
+    R, mu = (torch.tensor(values, dtype=torch.float64) for values in ([1.0, 3.0, -2.0, 0.5], [0.1, 0.2, 0.3, 0.4]))
     wanted, = torch.autograd.grad(-(z.softmax(1) * R).sum(), z)
     try:
-        # Each topology as often as the log draws it: ten rows with shares b.
+        # Each topology as often as the log draws it: ten rows with shares mu.
         t = torch.tensor([0, 1, 1, 2, 2, 2, 3, 3, 3, 3])
-        given, = torch.autograd.grad(loss(z.expand(10, 4), t, R[t], b[t]), z)
+        given, = torch.autograd.grad(loss(z.expand(10, 4), t, R[t], mu[t]), z)
     except Exception as error:  # the reader's code may raise anything
         print(f"Exercise 2: your function raised {type(error).__name__}: {error}")
         return
@@ -76,12 +76,12 @@ def check_2(loss: Callable[..., Any] | None) -> None:
     elif torch.allclose(given, 10 * wanted, atol=1e-9):
         print("Exercise 2: ten times too large on ten rows. Hint: the mean over rows, not the sum.")
     elif torch.allclose(given, -(R - pi * R.sum()), atol=1e-9):
-        print("Exercise 2: this ends at R / S. Hint: dividing log pi by b undoes uneven draws, but the episodes were "
-              "not drawn from pi; the ratio of two probabilities corrects for both.")
-    elif torch.allclose(given, -(b * R - pi * (b * R).sum()), atol=1e-9):
-        print("Exercise 2: this is the published loss. Hint: where does b enter?")
+        print("Exercise 2: this ends at R / S. Hint: dividing log pi by mu undoes uneven draws, but the episodes\n"
+              "were not drawn from pi; the ratio of two probabilities corrects for both.")
+    elif torch.allclose(given, -(mu * R - pi * (mu * R).sum()), atol=1e-9):
+        print("Exercise 2: this is the published loss. Hint: where does mu enter?")
     else:
-        print("Exercise 2: the gradient is not that of the expectation. Hint: which probability does the policy give "
+        print("Exercise 2: the gradient is not that of the expectation.\nHint: which probability does the policy give "
               "to the logged topology, and which did the log give to it?")
 
 
@@ -117,7 +117,7 @@ def check_3(learner: Callable[..., Any] | None) -> None:
         logits = network(examples.embedding, examples.budget)
     found = float((logits.argmax(1).numpy() == best).mean())
     if found < 0.95:
-        print(f"Exercise 3: the best topology has the largest logit in {found:.0%} of the examples. Hint: "
+        print(f"Exercise 3: the best topology has the largest logit in {found:.0%} of the examples.\nHint: "
               "is the gradient set to zero before each step, and is the step taken on the network's own parameters?")
     elif not abs(float(history[-1]["loss"])) < 0.5 * abs(float(history[0]["loss"])):
         print("Exercise 3: the choices are right, but the losses returned do not fall. Hint: one float an epoch.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,9 @@ def check_2(winner: Callable[[list[tuple[int, str]]], str] | None) -> None:
     if winner is None:
         print("Exercise 2: set answer_2 to a function of a list of pairs (tier, answer).")
         return
+    if not callable(winner):
+        print("Exercise 2: expected a function of a list of pairs (tier, answer).")
+        return
     for n in (1, 2, 3, 4):
         for tiers in itertools.combinations_with_replacement((1, 2, 3), n):
             for answers in itertools.product("abc", repeat=n):
@@ -115,6 +119,9 @@ def check_3(relay: Callable[..., Any] | None) -> None:
     if relay is None:
         print("Exercise 3: set answer_3 to your coroutine function relay(task, agents, call).")
         return
+    if not callable(relay):
+        print("Exercise 3: expected a function, relay(task, agents, call), not the result of calling it.")
+        return
     agents = [Agent(f"executor {i}", "executor", llm, None) for i, llm in enumerate((_LLM, _LLM, _WEAK), 1)]
     for replies, n_calls, what in ((["#### 5", "#### 6", "#### 7"], 3, "when no two answers in a row agree"),
                                    (["#### 7", "#### 7", "#### 8"], 2, "when the first two answers agree"),
@@ -125,6 +132,9 @@ def check_3(relay: Callable[..., Any] | None) -> None:
         call = _Script(replies)
         try:
             coroutine = relay(_TASK, agents, call)
+            if not inspect.iscoroutine(coroutine):
+                print("Exercise 3: expected a coroutine function: write it with async def.")
+                return
             coroutine.send(None)
             print("Exercise 3: your coroutine waits for something else than call(...).")
             coroutine.close()
