@@ -180,7 +180,7 @@ def test_a_log_says_how_it_was_made_and_is_not_mixed_with_other_parameters(tasks
     manifest = load_manifest(path)
     assert manifest["n_tasks"] == len(tasks) and manifest["budgets"] == [1250.0] and manifest["seeds"] == [0, 4]
     assert manifest["backend"] == [SimulatedLLM(0).identity, SimulatedLLM(4).identity]
-    with pytest.raises(TrajectoryError, match="another run: its backend is .*assumed.* this call's is .*weaker"):
+    with pytest.raises(TrajectoryError, match="another run: it has backend = .*assumed.* this call has .*weaker"):
         generate_trajectories(tasks, (1250,), pool=POOL, backend=weaker, seeds=(0, 4), path=path)
     load_trajectories(path).to_parquet(path)
     with pytest.raises(TrajectoryError, match="does not say how it was made"):
