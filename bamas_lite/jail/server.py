@@ -119,7 +119,6 @@ class Server:
         self.libc, self.user = libc, user
         self.alone = os.getpid() == 1  # process 1 of a namespace: every other process there is a job's
         self.kill = (lambda: self.as_job(system.kill_all)) if user else system.kill_all if self.alone else None
-        self.others = 0 if user else 1 if self.alone else system.count_tasks()
         self.buffer = bytearray(1 << 16)
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
@@ -133,13 +132,15 @@ class Server:
         while len(header := read_exactly(0, HEADER.size)) == HEADER.size:
             size, seconds, most = HEADER.unpack(header)
             out, write_end = os.pipe()
+            # The limit on processes is the user's: as a user who has others, a job gets its share beside them.
+            others = 0 if self.user else 1 if self.alone else system.count_tasks()
             os.mkdir("job", 0o700)
             if self.user:
                 os.chown("job", self.user, self.user)
             job = os.fork()
             if not job:
                 self.enter_job()
-                run_job(size, write_end, self.others)
+                run_job(size, write_end, others)
             os.close(write_end)
             try:
                 end = self.relay(job, out, time.monotonic() + seconds, most)
