@@ -86,6 +86,21 @@ def file_path(value: Any, what: str, error: type[ValueError]) -> Path:
     return path
 
 
+def named_file(value: Any, what: str, folder: Path, error: type[ValueError]) -> Path:
+    """The YAML file at the path `value`, or of that name in `folder`.
+
+    Raises:
+        error: there is none; the message lists the names in `folder`.
+    """
+    path = file_path(value, what, error)
+    if path.suffix not in {".yaml", ".yml"} and not path.is_file():
+        path = folder / f"{value}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        raise error(f"no {what} file {value}; give a path ending in .yaml or one of: {known}")
+    return path
+
+
 def read_yaml(path: Path, error: type[ValueError]) -> Any:
     """The content of a YAML file (UTF-8).
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator, model_validator
 
-from bamas_lite.inputs import exact, file_path, read_yaml, shown, whole
+from bamas_lite.inputs import exact, named_file, read_yaml, shown, whole
 from bamas_lite.paths import DATA
 
 ATOMS = 10**18
@@ -242,12 +242,7 @@ def load_pool(name_or_path: str | Path) -> Pool:
     Raises:
         PoolError: no such file, or a problem in it; one line for each problem: file, LLM, field, value.
     """
-    path = file_path(name_or_path, "pool", PoolError)
-    if path.suffix not in {".yaml", ".yml"} and not path.is_file():
-        path = DATA / "pools" / f"{name_or_path}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in (DATA / "pools").glob("*.yaml")))
-        raise PoolError(f"no pool file {name_or_path}; give a path ending in .yaml or one of: {known}")
+    path = named_file(name_or_path, "pool", DATA / "pools", PoolError)
     data = read_yaml(path, PoolError)
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise PoolError(f"{path}: expected a mapping with name and llms, found {shown(data)}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bamas_lite.inputs import file_path, read_yaml
+from bamas_lite.inputs import named_file, read_yaml
 from bamas_lite.paths import DATA
 
 T = TypeVar("T")
@@ -215,12 +215,7 @@ def load_parameters(parameters: str | Path | dict[str, Any] | Parameters = "assu
 
 
 def _read(name_or_path: str | Path) -> tuple[dict[str, Any], str]:
-    path = file_path(name_or_path, "parameters", SimulationError)
-    if path.suffix not in {".yaml", ".yml"} and not path.is_file():
-        path = DATA / "simulation" / f"{name_or_path}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in (DATA / "simulation").glob("*.yaml")))
-        raise SimulationError(f"no parameter file {name_or_path}; give a path ending in .yaml or one of: {known}")
+    path = named_file(name_or_path, "parameter", DATA / "simulation", SimulationError)
     data = _parsed(path, path.stat().st_mtime_ns)
     if not isinstance(data, dict):
         raise SimulationError(f"{path}: expected a mapping of parameters, found {type(data).__name__}")
