@@ -22,6 +22,8 @@ _MODULE_OF = {
     "TOPOLOGIES": "topologies", "cast_roles": "topologies", "run_task": "topologies", "run_task_sync": "topologies",
     "Episode": "topologies", "linear": "topologies", "star": "topologies", "feedback": "topologies",
     "planner_driven": "topologies",
+    "Step": "workflows", "Workflow": "workflows", "WORKFLOWS": "workflows", "naive": "workflows",
+    "run_workflow": "workflows", "run_workflow_sync": "workflows",
     "generate_trajectories": "trajectories", "load_trajectories": "trajectories",
     "versions": "versions",
     "encode": "policy", "PolicyNetwork": "policy", "reward": "policy", "train_policy": "policy",

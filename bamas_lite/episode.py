@@ -7,11 +7,16 @@ virtual time and faults of the backend are handled here, once for all topologies
 from __future__ import annotations
 
 import asyncio
+import math
 import operator
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from bamas_lite.casting import Agent
+from bamas_lite.grading import grade
+from bamas_lite.inputs import shown
 from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, Usage
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
@@ -103,11 +108,12 @@ class Caller:
 
     Attributes:
         answer: text of the last complete executor answer so far; while there is none, the last partial one; else None.
+        meter: what the calls may spend and have spent.
         records: the trace.
         now: virtual time in seconds.
     """
 
-    __slots__ = ("answer", "now", "records", "_backend", "_complete", "_limits", "_meter", "_task", "_temperature")
+    __slots__ = ("answer", "meter", "now", "records", "_backend", "_complete", "_limits", "_task", "_temperature")
 
     def __init__(self, task: Task, backend: ChatModel, meter: BudgetMeter, limits: dict[str, int],
                  temperature: float) -> None:
@@ -115,7 +121,7 @@ class Caller:
         self.now = 0.0
         self.records: list[CallRecord] = []
         self._complete = False
-        self._task, self._backend, self._meter = task, backend, meter
+        self._task, self._backend, self.meter = task, backend, meter
         self._limits, self._temperature = limits, temperature
 
     async def __call__(self, agent: Agent, messages: list[Message]) -> Reply:
@@ -148,7 +154,7 @@ class Caller:
             BudgetExhausted: not even the first call fits.
             CallError: a call failed for good (the others are waited for: they are paid for).
         """
-        if self._meter.enforcement == "paper":
+        if self.meter.enforcement == "paper":
             replies: list[Reply] = []
             try:
                 for agent, messages in requests:
@@ -186,7 +192,7 @@ class Caller:
         except Exception as error:
             raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
-        return self._meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
+        return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
 
     async def _attempt(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord | CallError:
         try:
@@ -205,7 +211,7 @@ class Caller:
         except Exception as error:
             fault = f"{agent.name} ({agent.llm.name}): {_words(error)}"
             if _counts(usage) is None:
-                self._meter.release(reservation)
+                self.meter.release(reservation)
                 raise CallError(fault) from error
         usage = _counts(usage)
         reported = usage is not None
@@ -216,7 +222,7 @@ class Caller:
             latency = 0.0
         if fault or text is not reply.text or usage is not reply.usage or latency is not reply.latency_s:
             reply = Reply(text, usage, latency, finish if isinstance(finish, str) else "stop")
-        cost = self._meter.settle(reservation, usage)
+        cost = self.meter.settle(reservation, usage)
         return CallRecord(agent.name, agent.role, agent.llm, tuple(messages), reply, reservation.max_tokens, usage,
                           cost, reservation.amount / ATOMS, start, start + latency, reported, fault)
 
@@ -227,6 +233,76 @@ class Caller:
             complete = record.reply.finish_reason != "length"
             if complete or not self._complete:
                 self.answer, self._complete = text, complete
+
+
+async def play(moves: Awaitable[tuple[str | None, str]], call: Caller, *, task: Task, topology: str, team: Any,
+               budget: float, backend: ChatModel, agents: Sequence[Agent]) -> Episode:
+    """Let `moves` make its calls with `call`, then grade what it answers.
+
+    Args:
+        moves: a coroutine that returns the answer to grade (None: there is none) and the reason to stop. When the
+            budget refuses it a call, `call.answer` is graded; when a call fails, nothing is.
+        budget: u$, for the record: the meter in `call` enforces it.
+    """
+    status, reason, correct, answer, text = "ok", "", None, None, None
+    try:
+        text, stop = await moves
+    except BudgetExhausted:
+        text, stop = call.answer, "budget"
+    except CallError as error:
+        status, reason, stop = "error", str(error), "error"
+    if status == "ok":
+        if text is None:
+            correct, reason = False, "no answer"
+        else:
+            verdict = grade(task, text)
+            correct, answer, reason = verdict.correct, verdict.answer, verdict.reason
+    records, meter = tuple(call.records), call.meter
+    return Episode(
+        task.task_id, task.domain, task.level, topology, team, budget, status, reason, correct, answer, text, stop,
+        meter.spent, meter.over_budget, len(records), sum(r.usage.prompt_tokens for r in records),
+        sum(r.usage.completion_tokens for r in records), max((r.end_s for r in records), default=0.0),
+        meter.provider_overrun, meter.enforcement, backend.name, tuple(agents), records)
+
+
+def run_now(episode: Coroutine[Any, Any, Episode], backend: ChatModel, name: str) -> Episode:
+    """Run the coroutine `name` to its end: without an event loop if the backend never waits, else in a new one.
+
+    Raises:
+        RuntimeError: called where an event loop runs already (a notebook), with a backend that waits.
+    """
+    if is_instant(backend):
+        try:
+            episode.send(None)
+        except StopIteration as done:
+            return done.value
+        episode.close()
+        raise RuntimeError(f"backend {backend.name!r}: complete is marked instant, but it waits")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(episode)
+    episode.close()
+    raise RuntimeError(f"an event loop runs already: use `await {name}(...)` here")
+
+
+def check_backend(backend: Any) -> None:
+    """Make sure that `backend` is one, before anything is asked.
+
+    Raises:
+        ValueError: it is a class, or lacks name, complete or bound_prompt_tokens.
+    """
+    works = all(callable(getattr(backend, name, None)) for name in ("complete", "bound_prompt_tokens"))
+    if isinstance(backend, type) or not works or not isinstance(getattr(backend, "name", None), str):
+        raise ValueError(f"backend = {shown(backend)}: expected an object with name, complete and bound_prompt_tokens, "
+                         "such as SimulatedLLM()")
+
+
+def check_temperature(temperature: Any) -> None:
+    """Raise ValueError unless `temperature` is a finite number of at least 0."""
+    number = isinstance(temperature, (float, int, Real)) and not isinstance(temperature, bool)
+    if not number or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature = {shown(temperature)}: expected a number of at least 0")
 
 
 def is_instant(backend: ChatModel) -> bool:

@@ -22,7 +22,7 @@ Message = dict[str, str]
 
 Enforcement = Literal["reserve", "paper"]
 
-MINIMUM_TOKENS = {"executor": 128, "critic": 32, "planner": 96}
+MINIMUM_TOKENS = {"executor": 128, "critic": 32, "planner": 96, "writer": 96}
 """Completion tokens below which a call of that role is not worth paying for (ours; an argument of BudgetMeter)."""
 
 
@@ -108,10 +108,18 @@ class BudgetMeter:
             minimum_tokens, "minimum_tokens", 0)
         self.provider_overrun = 0
         # A run has few budgets and many episodes; only plain numbers are sure to have a hash.
-        self._budget = (_remembered_atoms if type(budget) in (int, float) else _atoms)(budget)
+        atoms = _remembered_atoms if type(budget) in (int, float) else _atoms
+        self._budget: int | None = atoms(budget)
         self._spent = 0
         self._reserved = 0
         self._open: dict[int, Reservation] = {}  # by identity: equal reservations are different calls
+
+    @classmethod
+    def unlimited(cls, enforcement: Enforcement = "reserve", **options: Any) -> BudgetMeter:
+        """A meter without a budget, for systems that know none: it only counts, and refuses or shortens no call."""
+        meter = cls(0, enforcement, **options)
+        meter._budget = None
+        return meter
 
     @property
     def spent(self) -> float:
@@ -125,13 +133,13 @@ class BudgetMeter:
 
     @property
     def remaining(self) -> float:
-        """Budget that is neither spent nor held back, in u$."""
-        return (self._budget - self._spent - self._reserved) / ATOMS
+        """Budget that is neither spent nor held back, in u$; infinite without a budget."""
+        return math.inf if self._budget is None else (self._budget - self._spent - self._reserved) / ATOMS
 
     @property
     def over_budget(self) -> bool:
         """Whether more than the budget has been spent."""
-        return self._spent > self._budget
+        return self._budget is not None and self._spent > self._budget
 
     def reserve(self, llm: LLM, prompt_bound: int, max_tokens: int, role: str = "executor") -> Reservation | None:
         """Hold back the worst case of one call; None when the budget does not allow a useful call.
@@ -140,8 +148,8 @@ class BudgetMeter:
             ValueError: a prompt bound below 0 or a completion limit below 1.
         """
         prompt_bound, max_tokens = whole(prompt_bound, "prompt_bound"), whole(max_tokens, "max_tokens", 1)
-        if self.enforcement == "paper":
-            return None if self._spent > self._budget else self._hold(Reservation(llm, prompt_bound, max_tokens, 0))
+        if self._budget is None or self.enforcement == "paper":
+            return None if self.over_budget else self._hold(Reservation(llm, prompt_bound, max_tokens, 0))
         price_in, price_out = llm.atoms_per_token
         left = self._budget - self._spent - self._reserved - price_in * prompt_bound
         if left < 0:

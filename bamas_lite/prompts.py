@@ -1,7 +1,7 @@
-"""The prompts of the three roles and the readers of what comes back.
+"""The prompts of the roles and the readers of what comes back.
 
 Parts of a prompt that a reader - a person, an LLM, the simulator - has to tell apart stand in tags:
-<task>, <earlier_answer>, <critique>, <approach>, <instruction>, <agents>, <results>.
+<task>, <documents>, <earlier_answer>, <critique>, <approach>, <instruction>, <agents>, <results>.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ MAX_PLAN_STEPS = 5
 EXECUTOR_SYSTEM = "You solve tasks carefully and answer in exactly the format that is asked for."
 CRITIC_SYSTEM = "You check proposed answers. You write no new answer: you find mistakes or confirm that there are none."
 PLANNER_SYSTEM = "You plan how a team of agents solves a task. You answer with JSON only."
+WRITER_SYSTEM = "You write short working papers for a team that solves a task."
+
+REVIEW_FORMAT = "Say briefly what is wrong, if anything.\nEnd with one line: CONCLUSION: ACCEPT or CONCLUSION: REVISE"
+DOCUMENT_FORMAT = "Write a few sentences. Leave the final answer to the agent who is asked for it."
 
 MOST_INSTRUCTION_CHARS = 2000
 
 _CONCLUSION = re.compile(r"CONCLUSION:[^\w\n]*(.*)", re.IGNORECASE)
-_TAG = re.compile(r"<(/?(?:task|earlier_answer|critique|approach|instruction|agents|results)>)")
+_TAG = re.compile(r"<(/?(?:task|documents|earlier_answer|critique|approach|instruction|agents|results)>)")
 
 
 class PlanError(ValueError):
@@ -107,8 +111,7 @@ def executor_messages(task: Task, *, earlier: str | None = None, critique: str |
 def critic_messages(task: Task, answer: str) -> list[dict[str, str]]:
     """Ask whether `answer` is right."""
     content = "\n".join((tag("task", task.question), tag("earlier_answer", answer),
-                         "Check this answer step by step. Say briefly what is wrong, if anything.",
-                         "End with one line: CONCLUSION: ACCEPT or CONCLUSION: REVISE"))
+                         f"Check this answer step by step. {REVIEW_FORMAT}"))
     return [{"role": "system", "content": CRITIC_SYSTEM}, {"role": "user", "content": content}]
 
 
@@ -123,6 +126,27 @@ def planner_messages(task: Task, agents: list[str], *, results: str | None = Non
     parts.append(f"Plan 1 to {MAX_PLAN_STEPS} steps. Each step sees the answer of the step before; the last step must "
                  f"state the final answer. Reply with JSON only: {PLAN_SCHEMA}")
     return [{"role": "system", "content": PLANNER_SYSTEM}, {"role": "user", "content": "\n".join(parts)}]
+
+
+def step_messages(task: Task, agent: str, kind: str, instruction: str, *, documents: str | None = None,
+                  earlier: str | None = None, critique: str | None = None) -> list[dict[str, str]]:
+    """Ask `agent` of a workflow for a "document", an "answer" or a "review" (see `workflows.Workflow`).
+
+    The system message names the agent; the instruction is plain text: <instruction> marks a planner's step. Without an
+    instruction it is the topologies' own prompt for an answer or a review.
+    """
+    if not instruction:
+        if kind == "review":
+            return critic_messages(task, earlier or "(no answer)")
+        return executor_messages(task, earlier=earlier, critique=critique)
+    system, asked_for = {"document": (WRITER_SYSTEM, DOCUMENT_FORMAT), "review": (CRITIC_SYSTEM, REVIEW_FORMAT),
+                         "answer": (EXECUTOR_SYSTEM, ANSWER_FORMAT[task.domain])}[kind]
+    parts = [tag("task", task.question)]
+    for name, text in (("documents", documents), ("earlier_answer", earlier), ("critique", critique)):
+        if text is not None:
+            parts.append(tag(name, text))
+    return [{"role": "system", "content": f"You are the {agent}. {system}"},
+            {"role": "user", "content": "\n".join((*parts, instruction, asked_for))}]
 
 
 def accepts(reply: str) -> bool:

@@ -10,9 +10,13 @@ exercised without a key. Whether a reply is right is drawn, not reasoned.
         + sqrt(1 - task_share[d] - llm_share[d]) * N(s, m, j, M)
 
 with independent standard normals N; the view is right if and only if z > 0. The three shares add up to 1, so a
-single call is right with chance Phi(skill - a * (l - 1)), the views of two LLMs correlate with task_share, two
-calls of one LLM with task_share + llm_share. `shift` is step_shift when the prompt holds a planner's instruction,
-else 0.
+single call is right with chance Phi(skill - a * (l - 1) + shift), the views of two LLMs correlate with task_share, two
+calls of one LLM with task_share + llm_share. `shift` is system_shift[d, system], plus step_shift[d] when the
+prompt holds a planner's instruction.
+
+**System.** A backend speaks for one system of agents ("bamas", or a baseline of `workflows.py`). The style of its
+prompts makes all its replies longer (system_tokens) and its views better or worse (system_shift); at 1 and 0 systems
+differ only by what their prompts hold. The draws are the same for all systems: the same prompt is drawn alike.
 
 **Reply of an executor.** Without an earlier answer: its own view. With one, it is right with a chance that depends
 on whether the earlier answer is right (found by grading it) and on the own view: `improve`, or `revise` when a
@@ -21,8 +25,8 @@ critique that asks for a revision stands beside it. An earlier text without an a
 answer that is not repaired is repeated with chance `stick`.
 **Critic.** Asks for a revision with the chance `hit` (answer wrong) or `false_alarm` (answer right), by its own
 view; of a text without an answer always. **Planner.** A valid plan with chance plan_validity; else one of five
-kinds of bad plan.
-**Tokens.** completion_tokens is log-normal (LLM, domain, level, style of prompt), at least the tokens of the
+kinds of bad plan. **Writer.** A short text without an answer; later replies do not depend on what it says.
+**Tokens.** completion_tokens is log-normal (LLM, domain, level, style of prompt, system), at least the tokens of the
 reply's own text and cut at max_tokens. A cut reply ends before its answer (no `####`, no box, an open code block,
 no conclusion, open JSON). The text is a short stand-in for the reasoning that the tokens are billed for, so later
 prompts that quote it are shorter than with a real LLM. A text of n UTF-8 bytes has ceil(n / 4) tokens, a message 4
@@ -43,15 +47,17 @@ from struct import Struct
 from typing import Any
 
 from bamas_lite.grading import grade
+from bamas_lite.inputs import shown
 from bamas_lite.llm import Message, Reply, Usage
 from bamas_lite.pool import LLM
 from bamas_lite.prompts import MAX_PLAN_STEPS, accepts, section
-from bamas_lite.simulation_parameters import Parameters, SimulationError, load_parameters
+from bamas_lite.simulation_parameters import SYSTEMS, Parameters, SimulationError, load_parameters
 from bamas_lite.simulation_replies import (
     Text,
     answer_text,
     bad_plan_text,
     count_tokens,
+    document_text,
     plan_text,
     shorten,
     verdict_text,
@@ -115,19 +121,21 @@ class _Pair:
 
     __slots__ = ("facts", "base", "call_weight", "start", "offset", "log_tokens", "spread", "first_s", "per_s")
 
-    def __init__(self, seed: int, llm: LLM, facts: _TaskFacts, p: Parameters) -> None:
+    def __init__(self, seed: int, llm: LLM, facts: _TaskFacts, p: Parameters, system: str) -> None:
         task, domain = facts.task, facts.task.domain
         self.facts = facts
         self.start = _hash(seed, llm.name, task.task_id)
         own = _uniforms(self.start.digest())
         shared, persistent = p.task_share.value[domain], p.llm_share.value[domain]
         self.base = (_skill(llm, domain, p) - p.level_slope.value[domain] * (task.level - 1)
+                     + p.system_shift.value[domain][system]
                      + math.sqrt(shared) * facts.noise + math.sqrt(persistent) * _normal(own[0]))
         self.call_weight = math.sqrt(max(0.0, 1 - shared - persistent))
         self.offset = own[1]
         self.spread = p.tokens_spread.value[domain]
         mean = _by_name(p.completion_tokens.value[domain], llm)
-        self.log_tokens = (math.log(mean) - self.spread**2 / 2 + p.tokens_per_level.value[domain] * (task.level - 1))
+        self.log_tokens = (math.log(mean) - self.spread**2 / 2 + p.tokens_per_level.value[domain] * (task.level - 1)
+                           + math.log(p.system_tokens.value[domain][system]))
         self.first_s = _by_name(p.first_token_s.value, llm) if llm.first_token_s is None else llm.first_token_s
         self.per_s = _by_name(p.tokens_per_s.value, llm) if llm.tokens_per_s is None else llm.tokens_per_s
 
@@ -156,28 +164,44 @@ class SimulatedLLM:
     Args:
         seed: seed of all draws except the task noise, which belongs to the task.
         parameters: name of a file of `data/simulation`, path of a YAML file, or a dict (`load_parameters`).
+        system: whose length factor and skill shift apply: one of `simulation_parameters.SYSTEMS`.
 
     Raises:
-        SimulationError: parameters that cannot be used.
+        SimulationError: parameters that cannot be used, or an unknown system.
     """
 
     name = "simulated"
 
-    def __init__(self, seed: int = 0, parameters: str | Path | dict[str, Any] | Parameters = "assumed") -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, parameters: str | Path | dict[str, Any] | Parameters = "assumed",
+                 system: str = "bamas") -> None:
+        if system not in SYSTEMS:
+            raise SimulationError(f"system = {shown(system)}: expected one of {', '.join(SYSTEMS)}")
+        self.seed, self.system = seed, system
         self.parameters = load_parameters(parameters)
         self._facts: dict[str, _TaskFacts] = {}
         self._pairs: dict[tuple[object, ...], _Pair] = {}
 
     @property
     def identity(self) -> str:
-        """What decides the replies, for a log's manifest: parameters (name, checksum of the values) and seed."""
+        """What decides the replies, for a log's manifest: parameters (name, checksum of the values), seed and system.
+
+        Factors of 1 and shifts of 0 that a system or a document has are left out of the checksum, and so are the values
+        of other systems: they change no reply.
+        """
         entries = self.parameters.model_dump().items()
         values = {name: entry["value"] for name, entry in entries if isinstance(entry, dict)}
-        return f"{self.name}, {self.parameters.name} {_hash(values).hexdigest()[:12]}, seed {self.seed}"
+        if values["tokens_style"]["document"] == 1:
+            del values["tokens_style"]["document"]
+        for name, neutral in (("system_tokens", 1), ("system_shift", 0)):
+            own = {domain: by_system[self.system] for domain, by_system in values.pop(name).items()}
+            if any(value != neutral for value in own.values()):
+                values[name] = own
+        parts = [self.name, f"{self.parameters.name} {_hash(values).hexdigest()[:12]}", f"seed {self.seed}"]
+        return ", ".join(parts if self.system == "bamas" else [*parts, f"system {self.system}"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SimulatedLLM, (self.seed, self.parameters.model_dump())  # hashes in the caches cannot be pickled
+        # The caches hold hashes, which cannot be pickled.
+        return SimulatedLLM, (self.seed, self.parameters.model_dump(), self.system)
 
     def bound_prompt_tokens(self, llm: LLM, messages: list[Message]) -> int:
         """Exactly the prompt tokens that `complete` bills: ceil(bytes / 4) + 4 a message."""
@@ -210,6 +234,8 @@ class SimulatedLLM:
             style, (text, cut_at) = "critic", self._critic(pair, content, u)
         elif role == "planner":
             style, (text, cut_at) = "planner", self._planner(llm, content, u)
+        elif role == "writer":
+            style, (text, cut_at) = "document", document_text(u[5])
         else:
             style, (text, cut_at) = self._executor(pair, content, u)
         factor = getattr(self.parameters.tokens_style.value, style)
@@ -234,7 +260,7 @@ class SimulatedLLM:
             facts = self._facts.get(task.task_id)
             if facts is None or facts.task != task:
                 facts = self._facts[task.task_id] = _TaskFacts(task)
-            pair = self._pairs[key] = _Pair(self.seed, llm, facts, self.parameters)
+            pair = self._pairs[key] = _Pair(self.seed, llm, facts, self.parameters, self.system)
         return pair
 
     def _executor(self, pair: _Pair, content: str, u: list[float]) -> tuple[str, Text]:

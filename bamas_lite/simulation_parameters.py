@@ -88,6 +88,22 @@ class Critic(_Model):
     false_alarm: View
 
 
+class BySystem(_Model, Generic[T]):
+    """One value a system of agents: BAMAS, and the baselines that `workflows.py` imitates."""
+
+    bamas: T
+    naive: T
+    autogen: T
+    metagpt: T
+    chatdev: T
+
+    def __getitem__(self, system: str) -> T:
+        return getattr(self, system)
+
+
+SYSTEMS = tuple(BySystem.model_fields)
+
+
 class Style(_Model):
     """One factor a style of prompt."""
 
@@ -98,6 +114,7 @@ class Style(_Model):
     step: Positive
     critic: Positive
     planner: Positive
+    document: Positive
 
 
 Range = Annotated[tuple[Number, Number], Field(strict=False)]
@@ -176,6 +193,8 @@ class Parameters(_Model):
     tokens_per_level: Entry[ByDomain[Number]]
     tokens_spread: Entry[ByDomain[Positive]]
     tokens_style: Entry[Style]
+    system_tokens: Entry[ByDomain[BySystem[Positive]]]
+    system_shift: Entry[ByDomain[BySystem[Number]]]
     first_token_s: Entry[ByLLM]
     tokens_per_s: Entry[ByLLM]
 

@@ -29,6 +29,10 @@ _VERDICTS = {
     False: ("One step does not follow from the one before, so the result cannot stand.\nCONCLUSION: REVISE",
             "When I work it out another way I come to another result.\nCONCLUSION: REVISE"),
 }
+_DOCUMENTS = (
+    "What is given and what is asked are clear. Take the quantities in order, check each step and keep to the format.",
+    "The task has one open point. Settle it first, then combine the parts and check the result against what is asked.",
+)
 _STEPS = ("List what is given and what is asked, and work out a first answer.",
           "Check each step of the answer so far and correct it.",
           "Work it out in another way and compare.",
@@ -68,6 +72,12 @@ def verdict_text(accept: bool, u: float) -> Text:
     phrases = _VERDICTS[accept]
     text = phrases[int(u * len(phrases))]
     return text, text.index("CONCLUSION")
+
+
+def document_text(u: float) -> Text:
+    """A writer's reply: working notes without an answer."""
+    text = _DOCUMENTS[int(u * len(_DOCUMENTS))]
+    return text, len(text)
 
 
 def plan_text(agents: list[str], n_steps: int) -> Text:

@@ -7,17 +7,23 @@ allow a call, `call` raises BudgetExhausted and `run_task` answers with `call.an
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Mapping
-from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from bamas_lite.casting import TOPOLOGIES, Agent, Casting, CastingError, cast_roles
-from bamas_lite.episode import BudgetExhausted, Caller, CallRecord, Episode, is_instant
-from bamas_lite.grading import grade, vote_key
+from bamas_lite.episode import (
+    BudgetExhausted,
+    Caller,
+    CallRecord,
+    Episode,
+    check_backend,
+    check_temperature,
+    play,
+    run_now,
+)
+from bamas_lite.grading import vote_key
 from bamas_lite.inputs import shown, whole
-from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Enforcement, Reply, token_counts
+from bamas_lite.llm import BudgetMeter, ChatModel, Enforcement, Reply, token_counts
 from bamas_lite.prompts import (
     PlanError,
     accepts,
@@ -36,6 +42,8 @@ __all__ = ["TOPOLOGIES", "Agent", "BudgetExhausted", "CallRecord", "Caller", "Ca
 Outcome = tuple[str | None, str]
 """The answer to grade (None: there is none) and the reason to stop: "finished", "budget" or "rounds"."""
 
+StarPrompts = Literal["different", "same"]
+
 
 async def linear(task: Task, agents: list[Agent], call: Caller) -> Outcome:
     """One after the other; each agent sees the answer before its own and improves on it (BAMAS, Linear)."""
@@ -44,18 +52,25 @@ async def linear(task: Task, agents: list[Agent], call: Caller) -> Outcome:
     return call.answer, "finished"
 
 
-async def star(task: Task, agents: list[Agent], call: Caller) -> Outcome:
-    """All at once, unseen by each other, each with an approach of its own; the majority wins (BAMAS, Star)."""
-    requests = [(agent, executor_messages(task, approach=approach_of(task.domain, i)))
-                for i, agent in enumerate(agents)]
+async def star(task: Task, agents: list[Agent], call: Caller, prompts: StarPrompts = "different") -> Outcome:
+    """All at once, unseen by each other; the majority wins (BAMAS, Star).
+
+    Each gets an approach of its own. With `prompts="same"` (as in the public code) all get the plain prompt; at
+    temperature 0 the copies of an LLM then say the same.
+    """
+    approaches = [approach_of(task.domain, i) if prompts == "different" else None for i in range(len(agents))]
+    requests = [(agent, executor_messages(task, approach=approach))
+                for agent, approach in zip(agents, approaches, strict=True)]
     replies = await call.together(requests)
     return vote(task, agents, replies), "finished" if len(replies) == len(agents) else "budget"
 
 
-async def feedback(task: Task, agents: list[Agent], call: Caller, rounds: int = 3) -> Outcome:
+async def feedback(task: Task, agents: list[Agent], call: Caller, rounds: int = 3,
+                   critic_heard: bool = True) -> Outcome:
     """Answer, criticize, revise, until the critic accepts; round r is executor r mod n's (BAMAS, Feedback).
 
-    The answer of the last round is not criticized: nobody could act on what the critic says.
+    The answer of the last round is not criticized: nobody could act on what the critic says. With `critic_heard=False`
+    an ACCEPT is not recognized, so that all rounds are played.
     """
     critics, executors = _playing("critic", agents), _playing("executor", agents)
     critique = None
@@ -63,7 +78,7 @@ async def feedback(task: Task, agents: list[Agent], call: Caller, rounds: int = 
         await call(executors[r % len(executors)], executor_messages(task, earlier=call.answer, critique=critique))
         if r < rounds - 1 and call.answer is not None:
             verdict = await call(critics[r % len(critics)], critic_messages(task, call.answer))
-            if accepts(verdict.text):
+            if critic_heard and accepts(verdict.text):
                 return call.answer, "finished"
             critique = verdict.text
     return call.answer, "rounds"
@@ -127,7 +142,8 @@ def _playing(role: str, agents: list[Agent]) -> list[Agent]:
 
 async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, *,
                    enforcement: Enforcement = "reserve", temperature: float = 0.0, casting: Casting = "paper",
-                   rounds: int = 3, replans: int = 2, token_limits: Mapping[str, Mapping[str, int]] = TOKEN_LIMITS,
+                   rounds: int = 3, replans: int = 2, star_prompts: StarPrompts = "different",
+                   critic_heard: bool = True, token_limits: Mapping[str, Mapping[str, int]] = TOKEN_LIMITS,
                    minimum_tokens: dict[str, int] | None = None) -> Episode:
     """Run one team on one task under a budget.
 
@@ -142,6 +158,10 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         casting: "paper" or "code", see `cast_roles`.
         rounds: the most answers that Feedback writes.
         replans: the most new plans in Planner-Driven, after a bad plan or a rejected answer.
+        star_prompts: "different": each agent of Star gets an approach of its own; "same" (public code): all get the
+            plain prompt, so that at temperature 0 the copies of an LLM give the same answer.
+        critic_heard: whether Feedback's critic can accept; False: its verdict is never recognized (public code on
+            MBPP), so all rounds are played. Planner-Driven, where the public code has no critic, does not change.
         token_limits: domain -> role -> most completion tokens of a call (the LLM's own max_tokens bounds it too).
         minimum_tokens: role -> fewest completion tokens worth paying for (see BudgetMeter).
 
@@ -153,8 +173,12 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         ValueError: an argument is wrong; the message names it, its value and what would be valid.
     """
     check_task(task)
-    _check_backend(backend)
+    check_backend(backend)
     limits = _checked_limits(task, token_limits, temperature, rounds, replans)
+    if star_prompts not in ("different", "same"):
+        raise ValueError(f"star_prompts = {shown(star_prompts)}: expected 'different' or 'same'")
+    if not isinstance(critic_heard, bool):
+        raise ValueError(f"critic_heard = {shown(critic_heard)}: expected True or False")
     meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens)
     try:
         agents = cast_roles(team, topology, casting)
@@ -165,32 +189,16 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         if agent.role not in limits:
             raise ValueError(f"token_limits[{task.domain!r}]: has no {agent.role}, a role of {topology}")
     call = Caller(task, backend, meter, limits, temperature)
-    status, reason, correct, answer, text = "ok", "", None, None, None
-    try:
-        if topology == "linear":
-            text, stop = await linear(task, agents, call)
-        elif topology == "star":
-            text, stop = await star(task, agents, call)
-        elif topology == "feedback":
-            text, stop = await feedback(task, agents, call, rounds)
-        else:
-            text, stop = await planner_driven(task, agents, call, replans)
-    except BudgetExhausted:
-        text, stop = call.answer, "budget"
-    except CallError as error:
-        status, reason, stop = "error", str(error), "error"
-    if status == "ok":
-        if text is None:
-            correct, reason = False, "no answer"
-        else:
-            verdict = grade(task, text)
-            correct, answer, reason = verdict.correct, verdict.answer, verdict.reason
-    records = tuple(call.records)
-    return Episode(
-        task.task_id, task.domain, task.level, topology, team, float(budget), status, reason, correct, answer, text,
-        stop, meter.spent, meter.over_budget, len(records), sum(r.usage.prompt_tokens for r in records),
-        sum(r.usage.completion_tokens for r in records), max((r.end_s for r in records), default=0.0),
-        meter.provider_overrun, enforcement, backend.name, tuple(agents), records)
+    if topology == "linear":
+        moves = linear(task, agents, call)
+    elif topology == "star":
+        moves = star(task, agents, call, star_prompts)
+    elif topology == "feedback":
+        moves = feedback(task, agents, call, rounds, critic_heard)
+    else:
+        moves = planner_driven(task, agents, call, replans)
+    return await play(moves, call, task=task, topology=topology, team=team, budget=float(budget), backend=backend,
+                      agents=agents)
 
 
 def run_task_sync(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, **options: Any) -> Episode:
@@ -200,20 +208,8 @@ def run_task_sync(task: Task, team: Any, topology: str, backend: ChatModel, budg
         ValueError: as `run_task`.
         RuntimeError: called where an event loop runs already (a notebook), with a backend that waits.
     """
-    _check_backend(backend)
-    if is_instant(backend):
-        episode = run_task(task, team, topology, backend, budget, **options)
-        try:
-            episode.send(None)
-        except StopIteration as done:
-            return done.value
-        episode.close()
-        raise RuntimeError(f"backend {backend.name!r}: complete is marked instant, but it waits")
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run_task(task, team, topology, backend, budget, **options))
-    raise RuntimeError("an event loop runs already: use `await run_task(...)` here")
+    check_backend(backend)
+    return run_now(run_task(task, team, topology, backend, budget, **options), backend, "run_task")
 
 
 def infeasible_episode(task: Task, topology: str, budget: Any, reason: str, *, team: Any = "", backend: str = "",
@@ -223,22 +219,13 @@ def infeasible_episode(task: Task, topology: str, budget: Any, reason: str, *, t
                    None, None, "budget", 0.0, False, 0, 0, 0, 0.0, 0, enforcement, backend)
 
 
-def _check_backend(backend: Any) -> None:
-    works = all(callable(getattr(backend, name, None)) for name in ("complete", "bound_prompt_tokens"))
-    if isinstance(backend, type) or not works or not isinstance(getattr(backend, "name", None), str):
-        raise ValueError(f"backend = {shown(backend)}: expected an object with name, complete and bound_prompt_tokens, "
-                         "such as SimulatedLLM()")
-
-
 def _checked_limits(task: Task, token_limits: Mapping[str, Mapping[str, int]], temperature: float, rounds: int,
                     replans: int) -> dict[str, int]:
     """The token limits of the task's domain, after a check of the plain arguments."""
     if not isinstance(token_limits, Mapping) or task.domain not in token_limits:
         raise ValueError(f"token_limits = {shown(token_limits)}: expected domain -> role -> tokens, with the domain "
                          f"{task.domain!r}")
-    number = isinstance(temperature, (float, int, Real)) and not isinstance(temperature, bool)
-    if not number or not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature = {shown(temperature)}: expected a number of at least 0")
+    check_temperature(temperature)
     whole(rounds, "rounds", 1)
     whole(replans, "replans")
     if token_limits is TOKEN_LIMITS:

@@ -27,9 +27,10 @@ from bamas_lite.prompts import (
     executor_messages,
     parse_plan,
     planner_messages,
+    step_messages,
 )
 from bamas_lite.simulation import SimulatedLLM, count_tokens
-from bamas_lite.simulation_parameters import SimulationError, load_parameters, numbers
+from bamas_lite.simulation_parameters import SYSTEMS, SimulationError, load_parameters, numbers
 from bamas_lite.tasks import DOMAINS, Task, load_tasks
 from bamas_lite.wrong_answers import as_reply, wrong_answers
 
@@ -192,6 +193,90 @@ def test_wrong_answers_coincide_as_stated():
     assert near(fmean(a == b for a, b in zip(first, second, strict=True)), 1 / 4)
 
 
+# ---- systems of agents, and documents ----
+
+def of_system(entry, system, value, domain="arithmetic"):
+    """`base: assumed` with the value of one system changed."""
+    return {"base": "assumed", entry: {"value": {domain: {system: value}}}}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_system_at_factor_1_and_shift_0_replies_as_bamas_does(system):
+    assert transcript(SimulatedLLM(11, system=system)) == transcript()
+
+
+def test_a_system_scales_the_tokens_of_all_its_replies_and_of_no_others():
+    mine = of_system("system_tokens", "metagpt", 1.7)
+    plain, longer, other = SimulatedLLM(9), SimulatedLLM(9, mine, "metagpt"), SimulatedLLM(9, mine, "chatdev")
+    calls, seen = [(role, messages, t) for t in NUMBERS[:150] for role, messages in dialogue(t)], set()
+    for role, messages, t in calls:
+        before, after = (ask(sim, WEAK, messages, t, role=role) for sim in (plain, longer))
+        drawn = before.usage.completion_tokens
+        if drawn > count_tokens(before.text):  # else the text was longer than the draw: plans can be
+            # Both round one draw: 1.7 (x +- 1/2) +- 1/2.
+            assert abs(after.usage.completion_tokens - 1.7 * drawn) <= 0.5 + 1.7 * 0.5
+            seen.add(role)
+        assert after.text == before.text and ask(other, WEAK, messages, t, role=role) == before
+    assert seen == {"executor", "critic", "planner", "writer"}
+    code = dialogue(ONE["code"])
+    assert all(ask(plain, WEAK, m, ONE["code"], role=r) == ask(longer, WEAK, m, ONE["code"], role=r) for r, m in code)
+
+
+@pytest.mark.parametrize("shift", [-0.7, 0.4])
+def test_a_system_shifts_the_views_of_its_answers_and_reviews(shift):
+    changes = of_system("system_shift", "autogen", shift)
+    sim, other = SimulatedLLM(10, changes, "autogen"), SimulatedLLM(10, changes, "naive")
+    p = sim.parameters
+    for backend, by in ((sim, shift), (other, 0)):
+        right = [grade(t, ask(backend, STRONG, executor_messages(t), t).text).correct for t in NUMBERS]
+        for level in (1, 4, 8):
+            mine = [r for r, t in zip(right, NUMBERS, strict=True) if t.level == level]
+            assert near(fmean(mine), single_right(p, STRONG, replace(NUMBERS[0], level=level), by), len(mine))
+    planned = [grade(t, ask(sim, STRONG, executor_messages(t, instruction="Do it."), t).text).correct for t in NUMBERS]
+    both = shift + p.step_shift.value.arithmetic
+    assert near(fmean(planned), fmean(single_right(p, STRONG, t, both) for t in NUMBERS))
+    asked = [not accepts(ask(sim, STRONG, critic_messages(t, f"#### {t.wrong[0]}"), t, role="critic").text)
+             for t in NUMBERS]
+    view, hit = fmean(single_right(p, STRONG, t, shift) for t in NUMBERS), p.critic.value.arithmetic.hit
+    assert near(fmean(asked), view * hit.view_right + (1 - view) * hit.view_wrong)
+
+
+def test_a_persona_and_documents_leave_the_style_of_an_answer_alone():
+    def tokens(messages):
+        return [math.log(ask(SimulatedLLM(seed), WEAK, messages, t).usage.completion_tokens)
+                for seed in range(4) for t in NUMBERS[:300]]
+    p, spread = load_parameters().tokens_style.value, load_parameters().tokens_spread.value.arithmetic
+    plain, t = fmean(tokens(executor_messages(NUMBERS[0]))), NUMBERS[0]
+    for parts, style in (({}, "solve"), ({"earlier": "#### 1"}, "improve"),
+                         ({"earlier": "#### 1", "critique": "CONCLUSION: REVISE"}, "revise")):
+        messages = step_messages(t, "engineer", "answer", "Carry it out.", documents="A design.", **parts)
+        assert abs(fmean(tokens(messages)) - plain - math.log(getattr(p, style))) < 4 * spread * math.sqrt(2 / 1200)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_document_is_as_long_as_its_style_says_and_holds_no_answer(domain):
+    task = ONE[domain]
+    short = SimulatedLLM(0, {"base": "assumed", "tokens_style": {"value": {"document": 0.5}}})
+    p, messages = short.parameters, step_messages(task, "architect", "document", "Design it.")
+    mu = (math.log(p.completion_tokens.value[domain][WEAK.name]) - p.tokens_spread.value[domain]**2 / 2
+          + p.tokens_per_level.value[domain] * (task.level - 1) + math.log(0.5))
+    logs = []
+    for seed in range(600):
+        reply = ask(SimulatedLLM(seed, p), WEAK, messages, task, role="writer")
+        assert extract_answer(domain, reply.text) is None and not grade(task, reply.text).correct
+        assert reply.finish_reason == "stop" and count_tokens(reply.text) <= reply.usage.completion_tokens
+        logs.append(math.log(reply.usage.completion_tokens))
+        cut = ask(SimulatedLLM(seed, p), WEAK, messages, task, role="writer", max_tokens=20)
+        assert cut.finish_reason == "length" and reply.text.startswith(cut.text) and count_tokens(cut.text) == 20
+    assert abs(fmean(logs) - mu) < 4 * p.tokens_spread.value[domain] / math.sqrt(600)
+
+
+def test_a_system_that_nobody_knows_is_refused():
+    for system in ("metagtp", "", None, 3):
+        with pytest.raises(SimulationError, match=f"^system = {system!r}: expected one of bamas, naive, autogen, "):
+            SimulatedLLM(0, system=system)
+
+
 # ---- formats, tokens, cuts ----
 
 def dialogue(task):
@@ -205,6 +290,7 @@ def dialogue(task):
         yield "executor", executor_messages(task, earlier=earlier, instruction="Check it.")
         yield "critic", critic_messages(task, earlier)
     yield "planner", planner_messages(task, ["executor 1", "executor 2"])
+    yield "writer", step_messages(task, "architect", "document", "Design it.")
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -275,9 +361,9 @@ print(transcript())
 """
 
 
-def transcript():
+def transcript(sim=None):
     """A digest of many replies of all kinds."""
-    sim, seen = SimulatedLLM(11), []
+    sim, seen = sim or SimulatedLLM(11), []
     for task in (*NUMBERS[:40], *ONE.values()):
         for role, messages in dialogue(task):
             seen += [repr(ask(sim, m, messages, task, role=role, max_tokens=300)) for m in (STRONG, WEAK)]
@@ -331,6 +417,22 @@ def test_identity_tells_what_decides_the_replies():
     others = {SimulatedLLM(2).identity, SimulatedLLM(1, changed("stick/value/code", 0.5)).identity,
               SimulatedLLM(1, {"base": "assumed", "name": "mine"}).identity}
     assert len(others | {base}) == 4
+
+
+def test_identity_tells_the_system_and_leaves_out_what_changes_no_reply():
+    base = SimulatedLLM(1).identity
+    assert base.endswith(", seed 1") and SimulatedLLM(1, system="naive").identity == f"{base}, system naive"
+    for entry, value in (("system_tokens", 1.5), ("system_shift", 0.2)):
+        changes = of_system(entry, "naive", value)
+        assert SimulatedLLM(1, changes).identity == base
+        assert SimulatedLLM(1, changes, "chatdev").identity == f"{base}, system chatdev"
+        assert SimulatedLLM(1, changes, "naive").identity != f"{base}, system naive"
+        assert SimulatedLLM(1, of_system(entry, "bamas", value)).identity != base
+    assert len({SimulatedLLM(1, of_system("system_tokens", "naive", value, domain), "naive").identity
+                for value in (1, 1.5, 2) for domain in ("arithmetic", "code")}) == 5
+    assert SimulatedLLM(1, changed("tokens_style/value/document", 0.9)).identity != base
+    copy = pickle.loads(pickle.dumps(SimulatedLLM(1, of_system("system_shift", "naive", 0.2), "naive")))
+    assert (copy.system, copy.identity) == ("naive", SimulatedLLM(1, copy.parameters, "naive").identity)
 
 
 def test_memory_is_bounded(monkeypatch):
@@ -390,14 +492,14 @@ def test_real_benchmark_tasks_get_wrong_answers_and_replies(name, step):
 
 # ---- garbage in the prompt ----
 
-TAGS = ("task", "earlier_answer", "critique", "approach", "instruction", "agents", "results")
+TAGS = ("task", "documents", "earlier_answer", "critique", "approach", "instruction", "agents", "results")
 PIECE = st.one_of(st.text(st.characters(exclude_categories=()), max_size=30), st.sampled_from(
     [f"<{t}>\n" for t in TAGS] + [f"\n</{t}>" for t in TAGS]
     + ["#### 1e999", "```", "\\boxed{", "CONCLUSION: REVISE", "\ud800"]))
 
 
 @settings(max_examples=150, deadline=None)
-@given(pieces=st.lists(PIECE, max_size=12), role=st.sampled_from(["executor", "critic", "planner"]),
+@given(pieces=st.lists(PIECE, max_size=12), role=st.sampled_from(["executor", "critic", "planner", "writer"]),
        room=st.integers(1, 500), seed=st.integers(0, 10**9))
 def test_garbage_never_crashes_and_is_billed_within_bounds(pieces, role, room, seed):
     sim, content = SimulatedLLM(seed), "".join(pieces)
@@ -445,6 +547,11 @@ def changed(path, value):
     ("stick/range", [1, 0], r"stick: range = \[1, 0\]"),
     ("tokens_spread/value/code", 0.0, "tokens_spread.value.code = 0.0"),
     ("task_share", {"value": {"code": 0.9}, "range": [0, 1]}, r"task_share \+ llm_share = 1.3 in code"),
+    ("system_tokens/value/code/naive", 9.0, r"code.naive = 9.0: outside its range \[0.4, 3\]"),
+    ("system_tokens/value/code/naive", 0, "system_tokens.value.code.naive = 0"),
+    ("system_shift/value/code/crew", 0.1, "system_shift.value.code.crew = 0.1: unknown key"),
+    ("tokens_style/value/document", 2.5, r"document = 2.5: outside its range \[0.3, 2\]"),
+    ("tokens_style/value/solve", 1.5, r"solve = 1.5: outside its range \[0.3, 1.3\]"),
     ("base", "nowhere", "no parameter file nowhere; .*assumed"),
 ])
 def test_wrong_parameters_are_named(path, value, words):
@@ -454,10 +561,12 @@ def test_wrong_parameters_are_named(path, value, words):
 
 def test_missing_parameters_are_named(tmp_path):
     whole = load_parameters().model_dump()
+    del whole["system_shift"]["value"]["code"]["naive"]
     del whole["skill"]["value"]["code"], whole["stick"], whole["plan_validity"]["value"]["default"]
     with pytest.raises(SimulationError) as caught:
         load_parameters(whole)
     text = str(caught.value)
+    assert "system_shift.value.code.naive: is missing" in text
     assert "skill.value.code: is missing" in text and "stick: is missing" in text and "default" in text
     file = tmp_path / "mine.yaml"
     for content, words in (("stick: {value: 1}\nstick: {value: 2}", "given twice"), ("- 1", "expected a mapping"),

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamas_lite import topologies
 from bamas_lite.casting import CastingError, cast_roles
 from bamas_lite.episode import Caller
 from bamas_lite.llm import BudgetMeter, CallError, Reply, Usage
@@ -127,6 +126,14 @@ def test_roles_that_provisioning_gave_are_kept():
         cast_roles(team_of("SW", ["executor", None]), "linear")
 
 
+@pytest.mark.parametrize(("letters", "topology", "casting", "expected"), [
+    ("SSWW", "linear", "code", "SWS"), ("SSWW", "star", "code", "SSW"), ("SSWW", "linear", "paper", "SSWW"),
+])
+def test_the_code_runs_three_executors_also_of_a_team_provisioned_with_roles(letters, topology, casting, expected):
+    agents = cast_roles(team_of(letters, ["executor"] * len(letters)), topology, casting)
+    assert "".join(agent.llm.name[0] for agent in agents) == expected
+
+
 @pytest.mark.parametrize("topology", ["feedback", "planner_driven"])
 def test_one_agent_alone_gives_an_infeasible_episode_with_a_reason(topology):
     with pytest.raises(CastingError, match="at least two agents"):
@@ -190,6 +197,18 @@ class Meeting(Scripted):
         for _ in range(self.guests - place):
             await asyncio.sleep(0)
         return Reply(f"#### {place}", Usage(50, 20), 1.0 + place)
+
+
+def test_star_with_the_same_prompt_for_all_gives_one_answer_an_llm():
+    backend = Scripted("#### 7")
+    run(backend, "SSW", "star", star_prompts="same")
+    prompts = [content for _, _, content, _ in backend.asked]
+    assert len(prompts) == 3 and set(prompts) == {executor_messages(TASK)[-1]["content"]}
+    simulated = run(SimulatedLLM(), "SSW", "star", star_prompts="same").calls
+    assert simulated[0].reply == simulated[1].reply
+    different = run(SimulatedLLM(), "SSW", "star").calls
+    assert len({call.messages[-1]["content"] for call in different}) == 3
+    assert different[0].reply != different[1].reply
 
 
 def test_star_calls_are_concurrent_and_traced_in_slot_order():
@@ -327,6 +346,18 @@ def test_feedback_ends_after_its_rounds_and_takes_executors_in_turn():
     assert (episode.stop_reason, episode.answer) == ("rounds", "8")
 
 
+def test_feedback_plays_every_round_when_its_critic_is_not_heard():
+    backend = Scripted("#### 7", ACCEPT, "#### 6", ACCEPT, "#### 5")
+    episode = run(backend, "SW", "feedback", critic_heard=False)
+    assert [role for role, _ in backend.who] == ["executor", "critic", "executor", "critic", "executor"]
+    assert (episode.stop_reason, episode.answer) == ("rounds", "5")
+    assert backend.parts("critique")[2::2] == [ACCEPT, ACCEPT]
+    two = run(Scripted("#### 7", ACCEPT, "#### 6"), "SW", "feedback", critic_heard=False, rounds=2)
+    assert (two.n_calls, two.answer) == (3, "6")
+    plans = Scripted(plan(("executor 1", "Add them.")), "#### 7", ACCEPT)
+    assert run(plans, "SSW", "planner_driven", critic_heard=False).stop_reason == "finished"
+
+
 def test_feedback_does_not_criticize_nothing():
     backend = Scripted("", "#### 7", ACCEPT)
     assert run(backend, "SWW", "feedback").correct
@@ -443,7 +474,7 @@ class Instant(Scripted):
 @pytest.mark.parametrize("failure", [CallError("gave up after 3 tries"), KeyError("choices"), None, 7,
                                      Reply(7, Usage(1, 1), 0.0)], ids=repr)
 def test_a_call_that_fails_is_an_error_and_never_graded(topology, failure, backend, monkeypatch):
-    monkeypatch.setattr(topologies, "grade", None)
+    monkeypatch.setattr("bamas_lite.episode.grade", None)
     good = plan(("executor 1", "Add.")) if topology == "planner_driven" else "#### 7"
     episode = run(backend(good, failure), "SWW", topology)
     assert (episode.status, episode.stop_reason, episode.correct, episode.answer) == ("error", "error", None, None)
@@ -606,6 +637,8 @@ def test_adversarial_backends_never_crash_an_episode(adventure, enforcement):
     ({"task": Task("t/9", "poetry", 1, "q", "r")}, "task 't/9': domain = 'poetry'"),
     ({"temperature": float("inf")}, "temperature = inf"), ({"rounds": 0}, "rounds = 0"),
     ({"replans": -1}, "replans = -1"),
+    ({"star_prompts": "equal"}, "star_prompts = 'equal': expected 'different' or 'same'"),
+    ({"star_prompts": None}, "star_prompts = None"), ({"critic_heard": 0}, "critic_heard = 0: expected True or False"),
     ({"temperature": True}, "temperature = True"), ({"rounds": 10**5000, "replans": True}, "replans = True"),
     ({"budget": 10**400}, "budget = 1000"), ({"budget": "1e9999999"}, "budget = '1e9999999'"),
     ({"token_limits": {"code": {}}}, "token_limits = {'code': {}}: expected .* the domain 'arithmetic'"),

@@ -1,0 +1,63 @@
+"""A table as CSV, Markdown and LaTeX, whatever its texts hold; needs nothing beside pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+_LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+          "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+          "|": r"\textbar{}", '"': r"\textquotedbl{}", "[": "{[}", "]": "{]}"}
+"""Brackets in braces: at the start of a line LaTeX would read them as an option of the line before."""
+
+
+def to_csv(table: pd.DataFrame, path: str | Path | None = None) -> str:
+    """The table as CSV, UTF-8; written to `path` too if one is given."""
+    return _write(table.to_csv(index=False, lineterminator="\n"), path)
+
+
+def to_markdown(table: pd.DataFrame, path: str | Path | None = None, columns: Sequence[str] | None = None) -> str:
+    """The table (or some columns of it) as a Markdown table; written to `path` too if one is given.
+
+    Characters that Markdown would read as markup are escaped, dollars too: two of them would enclose a formula.
+    """
+    header, body = _texts(table, columns, lambda text: "".join(f"\\{c}" if c in r"\`*_|<>$[]~#" else c for c in text))
+    lines = [header, ["---"] * len(header), *body]
+    return _write("".join(f"| {' | '.join(line)} |\n" for line in lines), path)
+
+
+def to_latex(table: pd.DataFrame, path: str | Path | None = None, columns: Sequence[str] | None = None, *,
+             caption: str = "") -> str:
+    """The table (or some columns of it) as a LaTeX longtable with booktabs rules; written to `path` too if given.
+
+    The preamble needs `\\usepackage{longtable,booktabs}` and, for the column widths, nothing else.
+    """
+    header, body = _texts(table, columns, lambda text: "".join(_LATEX.get(c, c) for c in text))
+    width = round(1 / len(header) - 0.02, 3)
+    head = " & ".join(header) + " \\\\\n"
+    return _write(
+        "% needs \\usepackage{longtable,booktabs}\n"
+        f"\\begin{{longtable}}{{*{{{len(header)}}}{{p{{{width}\\linewidth}}}}}}\n"
+        + (f"\\caption{{{''.join(_LATEX.get(c, c) for c in caption)}}} \\\\\n" if caption else "")
+        + f"\\toprule\n{head}\\midrule\n\\endhead\n"
+        + "".join(" & ".join(line) + " \\\\\n" for line in body) + "\\bottomrule\n\\end{longtable}\n", path)
+
+
+def _texts(table: pd.DataFrame, columns: Sequence[str] | None,
+           escape: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
+    """Header and body, escaped; each cell on one line."""
+    table = table if columns is None else table[list(columns)]
+
+    def cell(value: object) -> str:
+        if pd.isna(value):
+            return ""
+        return escape(" ".join((f"{value:g}" if isinstance(value, float) else str(value)).split()))
+    return [cell(name) for name in table.columns], [[cell(v) for v in row] for row in table.itertuples(index=False)]
+
+
+def _write(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
+    return text

@@ -1,0 +1,222 @@
+"""What the BAMAS paper publishes as numbers (arXiv 2511.21572v1): result rows, out-of-budget counts, topology shares.
+
+The figures are typed into three small files under data/; each line names its table. The paper gives single points: no
+interval, no repeated seed. Reading is strict: a typing slip in a file is one message with file, row and value.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.inputs import exact, file_path, shown
+from bamas_lite.paths import DATA
+
+SYSTEMS = ("AutoGen", "MetaGPT", "ChatDev", "Naive-CostAware", "BAMAS")
+BASELINES = SYSTEMS[:-1]
+"""The systems whose rows may enter a fit; the rows of BAMAS are held out."""
+LLMS = ("DeepSeek-V3", "GPT-4.1 nano")
+"""The two LLMs of every experiment, strongest first."""
+LEVELS = range(1, 6)
+"""Li of Naive-CostAware: i + 1 agents of one LLM in a chain."""
+
+
+class PublishedFileError(ValueError):
+    """A file of published figures that cannot be used; the message names file, row and value."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What the paper says about one of its data sets.
+
+    Attributes:
+        name: as in the paper.
+        domain: one of `tasks.DOMAINS`.
+        own_tasks: our own task set of that domain (`load_tasks`, `bamas_lite.generators`).
+        real_tasks: what `load_tasks` calls the real benchmark.
+        budgets: u$ a task, rising.
+        n_train, n_test: how many tasks the paper trains and tests on.
+        llms: the pool of BAMAS, strongest first.
+        baseline_llms: those with which baselines are published: no published row tells a fit about any other.
+    """
+
+    name: str
+    domain: str
+    own_tasks: str
+    real_tasks: str
+    budgets: tuple[int, ...]
+    n_train: int
+    n_test: int
+    llms: tuple[str, ...] = LLMS
+    baseline_llms: tuple[str, ...] = LLMS
+
+
+DATASETS = {d.name: d for d in (
+    Dataset("GSM8K", "arithmetic", "word_problems", "gsm8k", (500, 875, 1250, 1625, 2000), 1000, 1319),
+    Dataset("MBPP", "code", "python_functions", "mbpp", (500, 875, 1250, 1625, 2000), 374, 500),
+    Dataset("MATH", "mathematics", "algebra_calculus", "math", (1000, 2000, 3000), 1000, 1000,
+            baseline_llms=LLMS[1:]))}
+"""The paper's three data sets. One sentence of the paper says 1650 where its tables say 1625."""
+
+
+def dataset(name: str) -> Dataset:
+    """The data set of that name.
+
+    Raises:
+        ValueError: no such data set.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"dataset = {shown(name)}: expected one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def load_published(path: str | Path | None = None) -> pd.DataFrame:
+    """The paper's result rows (Tables 1, 2 and 4), in the order of the file.
+
+    Args:
+        path: a CSV file with the columns of data/paper_results.csv, for example a copy with another figure; None: that.
+
+    Returns:
+        Columns dataset, system, setting, avg_cost_microusd (u$ a task), accuracy_percent, source; beside those of the
+        file `budget` (u$; only where the setting is one) and `llm` (only where the setting names one).
+
+    Raises:
+        PublishedFileError: a missing column, an empty file, an unknown data set, system or setting, a cost that is not
+            positive, a percentage outside 0 to 100, a row given twice.
+    """
+    table = _read(path, "paper_results.csv", key=("dataset", "system", "setting"), columns={
+        "dataset": _one_of(DATASETS), "system": _one_of(SYSTEMS), "setting": _setting,
+        "avg_cost_microusd": _number("a cost above 0 u$", lambda v: v > 0), "accuracy_percent": _percent,
+        "source": _text})
+    budgets = table.setting.str.extract(r"^budget (\d+)$")[0].astype(float)
+    table["budget"] = budgets
+    table["llm"] = [None if is_budget else re.sub(r"^L\d ", "", setting)
+                    for is_budget, setting in zip(budgets.notna(), table.setting, strict=True)]
+    return table
+
+
+def load_counts(path: str | Path | None = None) -> pd.DataFrame:
+    """How many test runs of BAMAS cost more than their budget: dataset, budget, out_of_budget, n_tasks, source.
+
+    Raises:
+        PublishedFileError: as `load_published`; also a budget that the data set does not have, a count that is not a
+            whole number from 0 to n_tasks.
+    """
+    table = _read(path, "paper_counts.csv", key=("dataset", "budget"), columns={
+        "dataset": _one_of(DATASETS), "budget": _budget, "n_tasks": _number("a whole number from 1", _whole(1)),
+        "out_of_budget": _count, "source": _text})
+    return table.astype({"out_of_budget": int, "n_tasks": int})
+
+
+def load_shares(path: str | Path | None = None) -> pd.DataFrame:
+    """The topology shares that the paper gives as numbers: dataset, topology, share_percent, source.
+
+    Its Figure 3 shows more, but only as a picture. We read each as the share over all test tasks and budgets.
+
+    Raises:
+        PublishedFileError: as `load_published`.
+    """
+    return _read(path, "paper_shares.csv", key=("dataset", "topology"), columns={
+        "dataset": _one_of(DATASETS), "topology": _one_of(TOPOLOGIES), "share_percent": _percent, "source": _text})
+
+
+Reader = Callable[[Mapping[str, str], str], Any]
+"""Reads one field of a row: (row, column) -> value. ValueError says what would be valid."""
+
+
+def _read(path: str | Path | None, standard: str, columns: Mapping[str, Reader], key: tuple[str, ...]) -> pd.DataFrame:
+    """The file as a table of the given columns, every field checked; one `PublishedFileError` for the first fault."""
+    file = DATA / standard if path is None else file_path(path, "path", PublishedFileError)
+    try:
+        lines = list(csv.reader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True))
+    except OSError as problem:
+        raise PublishedFileError(f"{file}: cannot be read ({problem.strerror})") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise PublishedFileError(f"{file}: not readable as CSV in UTF-8 ({problem})") from None
+    header, body = (lines[0], lines[1:]) if lines else ([], [])
+    if not any(body):
+        raise PublishedFileError(f"{file}: empty; expected a header and at least one row of {', '.join(columns)}")
+    for column in columns:
+        if header.count(column) != 1:
+            fault = "there twice" if column in header else "missing"
+            raise PublishedFileError(f"{file}: column {column} is {fault}; the file has {', '.join(header)}")
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for number, fields in enumerate(body, 2):
+        where = f"{file}, row {number}"
+        if not fields:
+            continue
+        if len(fields) != len(header):
+            raise PublishedFileError(f"{where}: {len(fields)} fields {shown(fields)}; expected {len(header)}")
+        row, values = dict(zip(header, fields, strict=True)), {}
+        for column, read in columns.items():
+            try:
+                values[column] = read(row, column)
+            except ValueError as problem:
+                raise PublishedFileError(f"{where}: {column} = {shown(row[column])}: expected {problem}") from None
+        name = tuple(values[column] for column in key)
+        if name in rows:
+            raise PublishedFileError(f"{where}: {', '.join(f'{c} = {v}' for c, v in zip(key, name, strict=True))} "
+                                     "is given twice")
+        rows[name] = values
+    table = pd.DataFrame(list(rows.values()))
+    return table[[column for column in header if column in columns]]
+
+
+def _one_of(names: Any) -> Reader:
+    def read(row: Mapping[str, str], column: str) -> str:
+        if row[column] not in names:
+            raise ValueError("one of " + ", ".join(names))
+        return row[column]
+    return read
+
+
+def _number(valid: str, holds: Callable[[float], bool]) -> Reader:
+    def read(row: Mapping[str, str], column: str) -> float:
+        try:
+            value = float(exact(row[column]))
+        except ValueError:
+            raise ValueError(valid) from None
+        if not holds(value):
+            raise ValueError(valid)
+        return value
+    return read
+
+
+def _whole(least: float, most: float = float("inf")) -> Callable[[float], bool]:
+    return lambda value: value.is_integer() and least <= value <= most
+
+
+_percent = _number("a percentage from 0 to 100", lambda value: 0 <= value <= 100)
+
+
+def _count(row: Mapping[str, str], column: str) -> float:
+    most = row["n_tasks"]
+    return _number(f"a whole number from 0 to n_tasks = {most}", _whole(0, float(most)))(row, column)
+
+
+def _budget(row: Mapping[str, str], column: str) -> float:
+    budgets = DATASETS[row["dataset"]].budgets
+    return _number("a budget of the data set: " + ", ".join(map(str, budgets)), budgets.__contains__)(row, column)
+
+
+def _setting(row: Mapping[str, str], column: str) -> str:
+    """What the data set and the system of the row allow; these two have been read before."""
+    data, system = DATASETS[row["dataset"]], row["system"]
+    if system == "BAMAS":
+        return _one_of([f"budget {budget}" for budget in data.budgets])(row, column)
+    if system == "Naive-CostAware":
+        return _one_of([f"L{i} {llm}" for llm in LLMS for i in LEVELS])(row, column)
+    return _one_of(LLMS)(row, column)
+
+
+def _text(row: Mapping[str, str], column: str) -> str:
+    if not row[column].strip():
+        raise ValueError("the table that the figures come from")
+    return row[column]
