@@ -16,7 +16,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 STAMP := .venv/installed
 
-.PHONY: run test lab bench artifacts notebooks lint clean help
+.PHONY: run test lab bench calibrate reproduce artifacts notebooks lint clean help
 .DEFAULT_GOAL := help
 
 run: $(STAMP)  ## execute the notebooks in order; copies and figures go to build/
@@ -33,8 +33,15 @@ lab: $(STAMP)  ## open JupyterLab on the notebooks
 bench: $(STAMP)  ## speed and memory, beside what they should reach
 	@$(PY) -m tests.benchmarks.run
 
-artifacts: $(STAMP)  ## rebuild the committed logs, embeddings and policies
+calibrate: $(STAMP)  ## fit the simulator to the paper's baseline rows; writes data/simulation/fit*
+	@$(PY) -m bamas_lite.reproduction.calibration
+
+reproduce: $(STAMP)  ## fit, full run, draws, switches, studies; with BENCHMARKS the full run on real tasks, to build/
+	@$(PY) -m bamas_lite.reproduction $(if $(BENCHMARKS),--benchmarks "$(BENCHMARKS)")
+
+artifacts: $(STAMP)  ## rebuild all committed logs, embeddings, policies and results (includes reproduce)
 	@$(PY) -m bamas_lite.artifacts
+	@$(PY) -m bamas_lite.reproduction
 
 notebooks: $(STAMP)  ## for authors: execute the committed notebooks and solutions in place
 	@$(PY) -m bamas_lite.notebooks refresh

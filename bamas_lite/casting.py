@@ -38,7 +38,8 @@ def cast_roles(team: Any, topology: str, casting: Casting = "paper") -> list[Age
     teams without an executor; this one completes it.
 
     `casting="code"` follows the public code: Linear and Star run three agents at the most, Linear keeps the strongest
-    for its last step, and Feedback's critic is the weakest slot. Planner-Driven does not differ.
+    for its last step (also of a team provisioned with roles), and Feedback's critic is the weakest slot. Planner-Driven
+    does not differ.
 
     Returns:
         The agents in the order of their slots (for the code's Linear in the order in which they run).
@@ -57,14 +58,17 @@ def cast_roles(team: Any, topology: str, casting: Casting = "paper") -> list[Age
     if len(slots) > 1:
         slots.sort(key=lambda slot: (*rank(slot.llm), slot.copy))
     roles = [slot.role for slot in slots]
-    if any(role is not None for role in roles):
+    given = any(role is not None for role in roles)
+    if given:
         _check_roles(roles, topology)
-    elif topology in ("linear", "star"):
+    if topology in ("linear", "star"):
         if casting == "code":
             slots = slots[:CODE_MOST_AGENTS]
             if topology == "linear":
                 slots = slots[1:] + slots[:1]
         roles = ["executor"] * len(slots)
+    elif given:
+        pass
     elif len(slots) == 1:
         pair = "a critic and an executor" if topology == "feedback" else "a planner and an executor"
         raise CastingError(f"{topology} needs at least two agents, {pair}; the team has one ({slots[0].llm.name})")

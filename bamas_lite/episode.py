@@ -292,7 +292,7 @@ def check_backend(backend: Any) -> None:
     Raises:
         ValueError: it is a class, or lacks name, complete or bound_prompt_tokens.
     """
-    works = all(callable(getattr(backend, name, None)) for name in ("complete", "bound_prompt_tokens"))
+    works = callable(getattr(backend, "complete", None)) and callable(getattr(backend, "bound_prompt_tokens", None))
     if isinstance(backend, type) or not works or not isinstance(getattr(backend, "name", None), str):
         raise ValueError(f"backend = {shown(backend)}: expected an object with name, complete and bound_prompt_tokens, "
                          "such as SimulatedLLM()")

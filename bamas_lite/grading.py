@@ -38,8 +38,11 @@ def extract_answer(domain: str, reply_text: str) -> str | None:
     """
     if domain not in DOMAINS:
         raise ValueError(f"domain = {domain!r}: expected one of {', '.join(DOMAINS)}")
-    if not isinstance(reply_text, str):
-        return None
+    return _extract(domain, reply_text) if isinstance(reply_text, str) else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _extract(domain: str, reply_text: str) -> str | None:
     if domain == "arithmetic":
         number = find_number(reply_text)
         return None if number is None else str(number)

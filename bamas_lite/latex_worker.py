@@ -11,8 +11,11 @@ import json
 import logging
 import signal
 import sys
+from typing import Any
 
 MEMORY_BYTES = 2 << 30
+PARSED = 1 << 10
+"""Parsed answers that are kept: reading one takes longer than comparing two, and each is compared several times."""
 
 
 def _limit_memory() -> None:
@@ -29,11 +32,27 @@ def _limit_time(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
+_parsed: dict[str, list[Any]] = {}
+
+
+def _parse(answer: str) -> list[Any]:
+    """What math-verify reads in a LaTeX answer."""
+    if answer in _parsed:
+        return _parsed[answer]
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+    kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    read = parse(f"$\\boxed{{{answer}}}$", kinds, parsing_timeout=None)
+    if len(_parsed) >= PARSED:
+        _parsed.clear()
+    if read:  # nothing read may be for want of memory: then it is read again
+        _parsed[answer] = read
+    return read
+
+
 def same(reference: str, answer: str) -> bool:
     """Whether math-verify takes two LaTeX answers for equal."""
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-    kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
-    gold, found = (parse(f"$\\boxed{{{text}}}$", kinds, parsing_timeout=None) for text in (reference, answer))
+    from math_verify import verify
+    gold, found = _parse(reference), _parse(answer)
     return bool(gold) and bool(found) and verify(gold, found, allow_set_relation_comp=True,
                                                   timeout_seconds=None)
 

@@ -130,8 +130,10 @@ def _adam(network: PolicyNetwork, examples: Examples, settings: Settings, genera
     """Adam over shuffled batches; ends with the parameters of the best epoch.
 
     A batch holds whole states, as many as make up `settings.batch` log rows. The best epoch has the largest mean
-    reward, drawn from the policy, on all data (paper) or, with `settings.holdout`, on the tasks kept aside.
+    reward, drawn from the policy, on all data (paper) or, with `settings.holdout`, on the tasks kept aside; with
+    model_choice "matched" (code) it is the mean over rows that a draw matches.
     """
+    draws = torch.Generator().manual_seed(settings.seed)  # of its own: the order of the batches does not depend on it
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     train, aside = hold_out(examples, settings.holdout, generator)
     states_per_batch = max(1, round(settings.batch * len(train) / float(train.count.sum())))
@@ -144,6 +146,8 @@ def _adam(network: PolicyNetwork, examples: Examples, settings: Settings, genera
             optimizer.step()
         history.append(_entry(epoch, network, examples, aside, settings, loss_of))
         value = history[-1]["reward_aside" if aside else "reward"]
+        if settings.model_choice == "matched":
+            value = history[-1]["reward_matched"] = matched_reward(network, aside or examples, draws)
         if best is None or value > best[0]:
             best = value, {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network.load_state_dict(best[1])
@@ -174,6 +178,17 @@ def _entry(epoch: int, network: PolicyNetwork, examples: Examples, aside: Exampl
     if aside:
         entry["reward_aside"] = _mean_reward(network(aside.embedding, aside.budget).softmax(-1), aside)
     return entry
+
+
+@torch.no_grad()
+def matched_reward(network: PolicyNetwork, e: Examples, draws: torch.Generator) -> float:
+    """Mean reward of the log rows whose topology a draw from the policy equals; -infinity if there is none.
+
+    On a full factorial it is the mean reward of the policy with noise added; elsewhere states with more logged
+    topologies match more often and weigh more.
+    """
+    matched = torch.binomial(e.count, network(e.embedding, e.budget).softmax(-1), generator=draws)
+    return ((matched * e.R).sum() / matched.sum()).item() if matched.any() else -math.inf
 
 
 def _mean_reward(pi: Tensor, e: Examples) -> float:

@@ -25,10 +25,9 @@ SYSTEM_MARKERS = {"AutoGen": "s", "MetaGPT": "^", "ChatDev": "v", "Naive-CostAwa
 MORE_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#777777", "#000000")
 DATASET_STYLES = {"GSM8K": ("o", "#0072B2"), "MBPP": ("s", "#D55E00"), "MATH": ("^", "#009E73")}
 PAPER = {"marker": "D", "color": "black", "mfc": "none", "ls": "none", "ms": 6, "mew": 1.3}
-METRICS = {"accuracy": ("right answers (%)", 1), "cost": ("cost (u$ a task)", 1),
-           "over_budget": ("runs above the budget", 1),
-           **{f"share_{t}": (f"share of {label(t)} (points)", 100) for t in TOPOLOGIES}}
-"""Metric of a result table -> label with unit, factor."""
+METRICS = {"accuracy": "right answers (%)", "cost": "cost (u$ a task)", "over_budget": "runs above the budget",
+           **{f"share_{t}": f"share of {label(t)} (%)" for t in TOPOLOGIES}}
+"""Metric of a result table -> label with unit."""
 _OURS = {"BAMAS": "BAMAS as published"}
 
 
@@ -56,7 +55,7 @@ def plot_table(published: pd.DataFrame, rows: pd.DataFrame, datasets: Sequence[s
         for ax, metric, column in ((left, "accuracy", "accuracy_percent"), (right, "cost", "avg_cost_microusd")):
             _dots(ax, y, mine, metric, [_color(s) for s in table.system])
             ax.plot(table[column], y, **PAPER)
-            ax.set(xlabel=METRICS[metric][0], ylim=(y.min() - 0.8, 0.8))
+            ax.set(xlabel=METRICS[metric], ylim=(y.min() - 0.8, 0.8))
             ax.grid(axis="x", alpha=0.3)
         left.set_yticks(y, [f"{s}: {setting}" for s, setting in zip(table.system, table.setting, strict=True)])
         left.set_title(name, loc="left", fontweight="bold")
@@ -82,10 +81,10 @@ def plot_accuracy_cost(published: pd.DataFrame, rows: pd.DataFrame, axes: Sequen
                     mfc="none", color=color, lw=1.1, ms=6, mew=1.2)
             ax.errorbar(mine.cost, mine.accuracy, xerr=_error(mine, "cost"), yerr=_error(mine, "accuracy"),
                         ls="-" if bamas else "none", marker=marker, color=color, ms=4.5, lw=1.4, elinewidth=0.9)
-        ax.set(title=name, xlabel=METRICS["cost"][0])
+        ax.set(title=name, xlabel=METRICS["cost"])
         _log_cost(ax)
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel(METRICS["accuracy"][0])
+    axes[0].set_ylabel(METRICS["accuracy"])
     systems = list(dict.fromkeys(published.system))
     _key(axes[0].figure, [*(Line2D([], [], color=_color(s), marker=SYSTEM_MARKERS.get(s, "D"), ms=5, label=s,
                                    ls="-" if s == "BAMAS" else "none") for s in systems),
@@ -139,7 +138,7 @@ def plot_switches(switches: pd.DataFrame, metrics: Sequence[str] | None = None) 
     """What each difference between the paper and its code does: a forest plot, one panel a metric, zero drawn.
 
     Args:
-        switches: switch, dataset, metric, effect, low, high (shares 0 to 1).
+        switches: switch, dataset, metric, effect, low, high (accuracy and shares in points, runs of 1000).
         metrics: which, in which order; None: all that there are.
 
     Returns:
@@ -151,10 +150,10 @@ def plot_switches(switches: pd.DataFrame, metrics: Sequence[str] | None = None) 
                         squeeze=False, layout="constrained")[1][0]
     y = -np.arange(len(names), dtype=float)
     for ax, metric in zip(axes, metrics, strict=True):
-        title, factor = METRICS[metric]
+        title = METRICS[metric]
         for k, name in enumerate(datasets):
             part = switches[(switches.metric == metric) & (switches["dataset"] == name)].set_index("switch")
-            part = factor * part[["effect", "low", "high"]].reindex(names)
+            part = part[["effect", "low", "high"]].reindex(names)
             marker, color = DATASET_STYLES[name]
             place = y - 0.24 * (k - (len(datasets) - 1) / 2)
             ax.hlines(place, part.low, part.high, color=color, lw=1.3)
@@ -162,7 +161,8 @@ def plot_switches(switches: pd.DataFrame, metrics: Sequence[str] | None = None) 
         ax.axvline(0, color="#999999", lw=1, zorder=0)
         ax.hlines(y[:-1] - 0.5, 0, 1, transform=ax.get_yaxis_transform(), color="#DDDDDD", lw=0.6, zorder=0)
         ax.set(ylim=(y.min() - 0.6, 0.6))
-        ax.set_xlabel(title.replace("(%)", "(points)").replace(" (", "\n("), size=9)
+        title = title.replace("(%)", "(points)").replace("above the budget", "above the budget (of 1000)")
+        ax.set_xlabel(title.replace(" (", "\n("), size=9)
         ax.locator_params(axis="x", nbins=4)
         ax.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(y, names)
@@ -225,12 +225,35 @@ def plot_frontiers(rows: pd.DataFrame, systems: Sequence[str], published: pd.Dat
         if published is not None:
             paper = published[(published["dataset"] == name) & (published["system"] == "BAMAS")]
             ax.plot(paper.avg_cost_microusd, paper.accuracy_percent, **PAPER)
-        ax.set(title=name, xlabel=f"spend: {METRICS['cost'][0]}")
+        ax.set(title=name, xlabel=f"spend: {METRICS['cost']}")
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel(METRICS["accuracy"][0])
+    axes[0].set_ylabel(METRICS["accuracy"])
     keys = [Line2D([], [], color=colors[s], ls=LINE_STYLES[k % 4], marker=".", label=s) for k, s in enumerate(systems)]
     _key(axes[0].figure, keys + ([] if published is None else [Line2D([], [], **PAPER, label="BAMAS, published")]),
          ncols=3)
+    return axes
+
+
+def plot_residuals(fitted: pd.DataFrame, axes: Sequence[Axes] | None = None) -> np.ndarray:
+    """Fitted against published figures of the baselines, with the diagonal: accuracy left, cost right.
+
+    Args:
+        fitted: `calibration.Fit.rows`: system, accuracy and accuracy_fit (shares), cost and cost_fit (u$).
+        axes: two.
+    """
+    axes = _row_of_axes(axes, 2, (5.0, 4.2))
+    for ax, metric, factor in zip(axes, ("accuracy", "cost"), (100, 1), strict=True):
+        x, y = factor * fitted[metric], factor * fitted[f"{metric}_fit"]
+        for system in fitted.system.unique():
+            part = fitted.system == system
+            ax.plot(x[part], y[part], SYSTEM_MARKERS.get(system, "D"), color=_color(system), mfc="none", label=system)
+        ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+        ax.plot(ends, ends, color="#999999", lw=1, zorder=0)
+        ax.set(xlabel=f"published: {METRICS[metric]}", ylabel=f"fitted (simulated): {METRICS[metric]}")
+        ax.grid(alpha=0.3)
+    _log_cost(axes[1])
+    _log_cost(axes[1], "y")
+    _key(axes[0].figure, axes[0].get_legend_handles_labels()[0], ncols=4)
     return axes
 
 
@@ -256,7 +279,7 @@ def plot_coverage(published: pd.DataFrame, predicted: pd.DataFrame, axes: Sequen
         outside = np.isfinite(low) & ((value < low) | (value > high))
         ax.plot(value[outside], y[outside], "o", mfc="none", color="black", ms=13, mew=1.2)
         known = int(np.isfinite(low).sum())
-        ax.set(xlabel=METRICS[metric][0], ylim=(y.min() - 0.7, 0.7))
+        ax.set(xlabel=METRICS[metric], ylim=(y.min() - 0.7, 0.7))
         ax.set_title(f"{known - int(outside.sum())} of {known} inside", size=10)
         ax.grid(axis="x", alpha=0.3)
     _log_cost(axes[1])
@@ -324,13 +347,14 @@ def _dots(ax: Axes, y: np.ndarray, mine: pd.DataFrame, metric: str, colors: Sequ
     ax.scatter(mine[metric], y, color=colors, s=16, zorder=3)
 
 
-def _log_cost(ax: Axes) -> None:
-    """Costs along x on a log scale, with plain numbers."""
-    ax.set_xscale("log")
-    low, high = ax.get_xlim()
-    ax.set_xticks([tick for tick in (100, 200, 500, 1000, 2000, 5000, 10000) if low <= tick <= high])
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_formatter("")
+def _log_cost(ax: Axes, along: str = "x") -> None:
+    """Costs along x or y on a log scale, with plain numbers."""
+    ax.set(**{f"{along}scale": "log"})
+    axis = ax.xaxis if along == "x" else ax.yaxis
+    low, high = axis.get_view_interval()
+    axis.set_ticks([tick for tick in (100, 200, 500, 1000, 2000, 5000, 10000) if low <= tick <= high])
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_formatter("")
 
 
 def _row_of_axes(axes: Sequence[Axes] | None, n: int, size: tuple[float, float]) -> np.ndarray:

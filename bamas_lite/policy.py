@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 Objective = Literal["published", "importance", "expectation"]
+ModelChoice = Literal["reward", "matched"]
 
 
 def __getattr__(name: str) -> Any:
@@ -59,6 +60,8 @@ class Settings:
         features: "concatenate" (paper) or "add" (code).
         holdout: share of the tasks that are kept aside; the epoch that does best on them is kept. With 0 (paper) it is
             the epoch with the best mean reward on the whole log, which cannot tell learning from memory.
+        model_choice: what "best" means: "reward" (paper), the mean reward of the policy; "matched" (code), that of the
+            log rows whose topology a draw from the policy happens to equal.
         source: where the settings come from.
     """
 
@@ -71,12 +74,15 @@ class Settings:
     seed: int = 0
     features: Features = "concatenate"
     holdout: float = 0.0
+    model_choice: ModelChoice = "reward"
     source: str = "ours"
 
     def __post_init__(self) -> None:
         if self.objective not in ("published", "importance", "expectation"):
             raise ValueError(f"objective = {shown(self.objective)}: "
                              "expected 'published', 'importance' or 'expectation'")
+        if self.model_choice not in ("reward", "matched"):
+            raise ValueError(f"model_choice = {shown(self.model_choice)}: expected 'reward' or 'matched'")
         if not isinstance(self.rewards, Rewards):
             raise ValueError(f"rewards = {shown(self.rewards)}: expected Rewards, such as OUR_REWARDS")
         for name, least, most in (("epochs", 1, None), ("batch", 1, None), ("seed", 0, 2**63 - 1)):
@@ -116,19 +122,21 @@ class TrainingResult:
     """A trained policy and its history.
 
     `history` has one row an epoch, from 0 (untrained): on all data the loss, mean reward (drawn and greedy) and entropy
-    (nats); with a holdout also the mean reward, drawn, on the tasks aside.
+    (nats); with a holdout also the mean reward, drawn, on the tasks aside; with model_choice "matched" that of the
+    matched rows.
     """
 
     policy: TopologyPolicy
     history: pd.DataFrame
 
 
-def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterable[Task] | None = None,
+def train_policy(log: pd.DataFrame | LogTable, *, settings: Settings = OURS, tasks: Iterable[Task] | None = None,
                  learner: str | Learner = "reinforce", **changes: Any) -> TrainingResult:
     """Train a topology policy on an offline log (BAMAS, policy training).
 
     Args:
-        log: one row an episode, as from `generate_trajectories`. Rows with status `error` are never trained on.
+        log: one row an episode, as from `generate_trajectories`, or its table, made with the rewards of the settings.
+            Rows with status `error` are never trained on.
         settings: OURS, one of PAPER_SETTINGS, or your own.
         tasks: the tasks of the log, for their questions; None looks them up in the committed task sets.
         learner: "reinforce" (the paper's), "supervised" (regression of rewards), or a function of (network, examples,
@@ -151,8 +159,9 @@ def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterabl
     if not callable(learner) and not (isinstance(learner, str) and learner in LEARNERS):
         raise ValueError(f"learner = {shown(learner)}: expected {', '.join(LEARNERS)} or a function")
     learn = LEARNERS[learner] if isinstance(learner, str) else learner
-    table = LogTable.from_log(log, settings.rewards,
-                              complete=settings.objective == "expectation" and learner != "supervised")
+    complete = settings.objective == "expectation" and learner != "supervised"
+    table = _checked_table(log, settings.rewards, complete) if isinstance(log, LogTable) else LogTable.from_log(
+        log, settings.rewards, complete=complete)
     budget_scale = float(table.budget.max())
     examples = Examples.from_table(table, encode(questions_of(table.task_id, tasks)), budget_scale)
     generator = torch.Generator().manual_seed(settings.seed)
@@ -166,6 +175,17 @@ def train_policy(log: pd.DataFrame, *, settings: Settings = OURS, tasks: Iterabl
              "n_tasks": len(np.unique(table.task_id)), "n_rows": int(table.count.sum()), "excluded": table.excluded,
              "budgets": [float(b) for b in np.unique(table.budget)]}
     return TrainingResult(TopologyPolicy(network, budget_scale, about), pd.DataFrame(history))
+
+
+def _checked_table(table: LogTable, rewards: Rewards, complete: bool) -> LogTable:
+    """A table to train on: its states or, if `complete`, those with every topology."""
+    if table.rewards != rewards:
+        raise LogError(f"log: a table with {table.rewards}: expected one with the rewards of the settings, {rewards}")
+    keep = (table.count > 0).all(axis=1) if complete else (table.count > 0).any(axis=1)
+    if not keep.any():
+        raise LogError(f"log: no state has a usable row for {'every' if complete else 'any'} topology; excluded by "
+                       f"status: {table.excluded}")
+    return table if keep.all() else table.select(keep)
 
 
 def questions_of(task_ids: Sequence[str], tasks: Iterable[Task] | None = None) -> list[str]:

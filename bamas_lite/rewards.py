@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,7 @@ class LogTable:
         R_over_b: mean of reward / behaviour_prob, (n, 4).
         excluded: rows left out, by status.
         backend: what answered, for labels.
+        rewards: the constants of R.
     """
 
     task_id: np.ndarray
@@ -121,6 +122,7 @@ class LogTable:
     R_over_b: np.ndarray
     excluded: dict[str, int]
     backend: str
+    rewards: Rewards
 
     @classmethod
     def from_log(cls, log: pd.DataFrame, rewards: Rewards = OUR_REWARDS, *, budgets: Iterable[float] | None = None,
@@ -161,7 +163,7 @@ class LogTable:
         table = cls(head.task_id.to_numpy(str), head.domain.to_numpy(str), head.level.to_numpy(int),
                     head.budget.to_numpy(float), count, mean(log.correct.fillna(False).to_numpy(float)),
                     mean(log.cost.to_numpy(float)), mean(R), mean(R / log.behaviour_prob.to_numpy(float)), excluded,
-                    ", ".join(sorted(log.backend.astype(str).unique())) if "backend" in log else "unknown")
+                    ", ".join(sorted(log.backend.astype(str).unique())) if "backend" in log else "unknown", rewards)
         if complete and (logged == 0).any():
             s, t = np.argwhere(logged == 0)[0]
             raise LogError(f"log: not full-factorial: task {str(table.task_id[s])!r}, budget {table.budget[s]:g} has "
@@ -174,7 +176,7 @@ class LogTable:
     def select(self, keep: np.ndarray) -> LogTable:
         """The table of some states: a mask or indices, (n,)."""
         arrays = {name: value[keep] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return LogTable(**arrays, excluded=self.excluded, backend=self.backend)
+        return replace(self, **arrays)
 
     def __len__(self) -> int:
         return len(self.budget)

@@ -40,6 +40,7 @@ another prompt or seed for another sample). max_tokens is not hashed: less room 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from statistics import NormalDist
@@ -69,8 +70,9 @@ __all__ = ["SimulatedLLM", "SimulationError", "count_tokens", "load_parameters"]
 
 _normal = NormalDist().inv_cdf
 _integers = Struct("<8Q").unpack
-_PAIRS, _VERDICTS = 8_192, 64
-"""Pairs of LLM and task whose persistent draws are kept, and verdicts kept a task: they bound the memory."""
+_PAIRS, _DRAWN, _TASKS, _VERDICTS = 8_192, 4_096, 1_024, 64
+"""What is kept, at the most, to bound the memory: pairs of LLM and task with their persistent draws, and replies (many
+budgets and topologies begin with the same prompts), of each backend; tasks with their facts, and verdicts of each."""
 
 
 def _uniforms(digest: bytes) -> list[float]:
@@ -83,6 +85,11 @@ def _hash(*parts: object) -> Any:
     return blake2b("".join(f"{part}\x1f" for part in parts).encode("utf-8", "surrogatepass"), digest_size=64)
 
 
+def task_noise(task_id: str) -> float:
+    """The standard normal draw that all LLMs share on a task: it belongs to the task, not to a seed."""
+    return _normal(_uniforms(_hash("task", task_id).digest())[0])
+
+
 class _TaskFacts:
     """What all LLMs share on one task: its noise, its wrong answers, the verdicts on answers seen in prompts."""
 
@@ -92,7 +99,7 @@ class _TaskFacts:
         if task.domain not in DOMAINS:
             raise ValueError(f"task {task.task_id}: domain = {task.domain!r}: expected one of {', '.join(DOMAINS)}")
         self.task = task
-        self.noise = _normal(_uniforms(_hash("task", task.task_id).digest())[0])
+        self.noise = task_noise(task.task_id)
         self.verdicts: dict[str, tuple[bool, str | None]] = {}
         self._wrong: tuple[str, ...] | None = None
 
@@ -114,6 +121,10 @@ class _TaskFacts:
                 self.verdicts.clear()
             self.verdicts[text] = known
         return known
+
+
+_facts_of = lru_cache(maxsize=_TASKS)(_TaskFacts)
+"""The same for every seed and system: an answer is read once, not once for each."""
 
 
 class _Pair:
@@ -178,8 +189,8 @@ class SimulatedLLM:
             raise SimulationError(f"system = {shown(system)}: expected one of {', '.join(SYSTEMS)}")
         self.seed, self.system = seed, system
         self.parameters = load_parameters(parameters)
-        self._facts: dict[str, _TaskFacts] = {}
         self._pairs: dict[tuple[object, ...], _Pair] = {}
+        self._drawn: dict[tuple[object, ...], tuple[str, int, int, int]] = {}
 
     @property
     def identity(self) -> str:
@@ -222,6 +233,24 @@ class SimulatedLLM:
         if max_tokens < 1:
             raise ValueError(f"max_tokens = {max_tokens!r}: expected at least 1")
         pair = self._pair(llm, task)
+        key = pair, role, temperature, *[part for m in messages for part in (m.get("role"), m.get("content"))]
+        drawn = self._drawn.get(key)
+        if drawn is None:
+            if len(self._drawn) >= _DRAWN:
+                self._drawn.clear()
+            drawn = self._drawn[key] = self._draw(pair, llm, messages, temperature, role)
+        text, cut_at, tokens, prompt_tokens = drawn
+        finish = "stop"
+        if tokens > max_tokens:
+            tokens, finish = max_tokens, "length"
+            text = shorten(text[:cut_at], max_tokens)
+        return Reply(text, Usage(prompt_tokens, tokens), pair.first_s + tokens / pair.per_s, finish)
+
+    complete.instant = True  # never waits: an episode needs no event loop
+
+    def _draw(self, pair: _Pair, llm: LLM, messages: list[Message], temperature: float, role: str
+              ) -> tuple[str, int, int, int]:
+        """A reply before max_tokens cuts it: text, where a cut one ends, its tokens, and the prompt's."""
         draw = pair.start.copy()
         content = ""
         for m in messages:
@@ -240,15 +269,7 @@ class SimulatedLLM:
             style, (text, cut_at) = self._executor(pair, content, u)
         factor = getattr(self.parameters.tokens_style.value, style)
         drawn = factor * math.exp(min(20.0, pair.log_tokens + pair.spread * _normal(u[4])))
-        tokens = max(round(drawn), count_tokens(text), 1)
-        finish = "stop"
-        if tokens > max_tokens:
-            tokens, finish = max_tokens, "length"
-            text = shorten(text[:cut_at], max_tokens)
-        return Reply(text, Usage(self.bound_prompt_tokens(llm, messages), tokens),
-                     pair.first_s + tokens / pair.per_s, finish)
-
-    complete.instant = True  # never waits: an episode needs no event loop
+        return text, cut_at, max(round(drawn), count_tokens(text), 1), self.bound_prompt_tokens(llm, messages)
 
     def _pair(self, llm: LLM, task: Task) -> _Pair:
         key = (task.task_id, llm.name, llm.rating, llm.tier, llm.first_token_s, llm.tokens_per_s)
@@ -256,11 +277,7 @@ class SimulatedLLM:
         if pair is None or (pair.facts.task is not task and pair.facts.task != task):
             if len(self._pairs) >= _PAIRS:
                 self._pairs.clear()
-                self._facts.clear()
-            facts = self._facts.get(task.task_id)
-            if facts is None or facts.task != task:
-                facts = self._facts[task.task_id] = _TaskFacts(task)
-            pair = self._pairs[key] = _Pair(self.seed, llm, facts, self.parameters, self.system)
+            pair = self._pairs[key] = _Pair(self.seed, llm, _facts_of(task), self.parameters, self.system)
         return pair
 
     def _executor(self, pair: _Pair, content: str, u: list[float]) -> tuple[str, Text]:

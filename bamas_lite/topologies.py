@@ -33,7 +33,7 @@ from bamas_lite.prompts import (
     parse_plan,
     planner_messages,
 )
-from bamas_lite.provisioning import TOKEN_LIMITS
+from bamas_lite.provisioning import TOKEN_LIMITS, Team
 from bamas_lite.tasks import Task, check_task
 
 __all__ = ["TOPOLOGIES", "Agent", "BudgetExhausted", "CallRecord", "Caller", "CastingError", "Episode", "cast_roles",
@@ -181,7 +181,7 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         raise ValueError(f"critic_heard = {shown(critic_heard)}: expected True or False")
     meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens)
     try:
-        agents = cast_roles(team, topology, casting)
+        agents = _cast(team, topology, casting)
     except CastingError as error:
         return infeasible_episode(task, topology, budget, str(error), team=team, backend=backend.name,
                                   enforcement=enforcement)
@@ -199,6 +199,22 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         moves = planner_driven(task, agents, call, replans)
     return await play(moves, call, task=task, topology=topology, team=team, budget=float(budget), backend=backend,
                       agents=agents)
+
+
+_casts: dict[tuple[int, str, str], tuple[Team, list[Agent]]] = {}
+"""Agents by identity of a team, which cannot change; while it is kept, no other object has its id."""
+
+
+def _cast(team: Any, topology: str, casting: Casting) -> list[Agent]:
+    """`cast_roles`, once for the many episodes of a team."""
+    if not isinstance(team, Team):
+        return cast_roles(team, topology, casting)
+    key = id(team), topology, casting
+    if key not in _casts:
+        if len(_casts) >= 1024:
+            _casts.clear()
+        _casts[key] = team, cast_roles(team, topology, casting)
+    return _casts[key][1]
 
 
 def run_task_sync(task: Task, team: Any, topology: str, backend: ChatModel, budget: Any, **options: Any) -> Episode:

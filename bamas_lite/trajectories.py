@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
+from bamas_lite.inputs import shown, whole
 from bamas_lite.llm import ChatModel, Enforcement
 from bamas_lite.pool import Pool, exact, load_pool
 from bamas_lite.provisioning import TOKEN_LIMITS, InfeasibleBudgetError, Team, provision
@@ -48,8 +49,8 @@ from bamas_lite.trajectory_log import (
     write_whole,
 )
 
-__all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "generate_trajectories", "load_manifest", "load_trajectories",
-           "paper_pool", "run_coroutine"]
+__all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "checked_factors", "end_with_parent", "generate_trajectories",
+           "load_manifest", "load_trajectories", "paper_pool", "run_coroutine", "team_of"]
 
 Backend = ChatModel | Callable[[int], ChatModel]
 """A backend, or a function (or class) that makes the backend of a seed."""
@@ -178,43 +179,53 @@ def paper_pool(domain: str) -> Pool:
 
 def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part, concurrency,
                  workers) -> _Run:
-    for name, value in (("tasks", tasks), ("budgets", budgets), ("topologies", topologies), ("seeds", seeds)):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise ValueError(f"{name} = {value!r}: expected a list")
-    if not isinstance(pool, Pool):
-        raise ValueError(f"pool = {pool!r}: expected a Pool, as load_pool returns it")
+    factors = checked_factors(tasks, budgets, topologies, seeds, pool)
     if not callable(backend) and not hasattr(backend, "complete"):
         raise ValueError(f"backend = {backend!r}: expected a backend, or a function of the seed that makes one")
-    run = _Run(tuple(tasks), tuple(float(exact(b, "budget")) for b in budgets), tuple(topologies), tuple(seeds), pool,
-               backend, enforcement, casting, tasks_per_part, concurrency)
-    for task in run.tasks:
-        if not isinstance(task, Task):
-            raise ValueError(f"tasks holds {task!r}: expected Task objects, as load_tasks returns them")
-    for seed in run.seeds:
-        if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
-            raise ValueError(f"seeds holds {seed!r}: expected whole numbers of at most 64 bits")
-    for name in ("tasks", "budgets", "topologies", "seeds"):
-        values = [t.task_id for t in run.tasks] if name == "tasks" else list(getattr(run, name))
-        if not values:
-            raise ValueError(f"{name} is empty: expected at least one")
-        twice = next((v for v in values if values.count(v) > 1), None) if len(values) != len(set(values)) else None
-        if twice is not None:
-            raise ValueError(f"{name} holds {twice!r} more than once: its rows could not be told apart")
     for name, value in (("workers", workers), ("concurrency", concurrency), ("tasks_per_part", tasks_per_part)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} = {value!r}: expected a whole number of at least 1")
-    unknown = [t for t in run.topologies if t not in TOPOLOGIES]
-    if unknown:
-        raise ValueError(f"topologies: unknown {unknown[0]!r}; known are {', '.join(TOPOLOGIES)}")
-    if any(b < 0 for b in run.budgets):
-        raise ValueError(f"budget = {min(run.budgets)}: expected at least 0 u$")
+        whole(value, name, 1)
     if workers > 1:
         try:
             pickle.dumps(backend)
         except Exception as error:  # pickle raises many types for objects that cannot travel
             raise ValueError("workers > 1 needs a backend that other processes can rebuild (a class such as "
                              f"SimulatedLLM, or a function of a module): {error}") from None
-    return run
+    return _Run(*factors, pool, backend, enforcement, casting, tasks_per_part, concurrency)
+
+
+def checked_factors(tasks: Iterable[Task], budgets: Iterable[Any], topologies: Sequence[str], seeds: Sequence[int],
+                    pool: Pool) -> tuple[tuple[Task, ...], tuple[float, ...], tuple[str, ...], tuple[int, ...]]:
+    """The factors of a run as tuples, budgets in u$.
+
+    Raises:
+        ValueError: one is empty, no list, holds a value twice or one that is none of its kind; or `pool` is no Pool.
+    """
+    for name, value in (("tasks", tasks), ("budgets", budgets), ("topologies", topologies), ("seeds", seeds)):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise ValueError(f"{name} = {shown(value)}: expected a list")
+    if not isinstance(pool, Pool):
+        raise ValueError(f"pool = {shown(pool)}: expected a Pool, as load_pool returns it")
+    tasks, topologies, seeds = tuple(tasks), tuple(topologies), tuple(seeds)
+    budgets = tuple(float(exact(b, "budget")) for b in budgets)
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ValueError(f"tasks holds {shown(task)}: expected Task objects, as load_tasks returns them")
+    for seed in seeds:
+        if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+            raise ValueError(f"seeds holds {shown(seed)}: expected whole numbers of at most 64 bits")
+    unknown = [t for t in topologies if t not in TOPOLOGIES]
+    if unknown:
+        raise ValueError(f"topologies: unknown {shown(unknown[0])}; known are {', '.join(TOPOLOGIES)}")
+    for name, values in (("tasks", tuple(t.task_id for t in tasks)), ("budgets", budgets), ("topologies", topologies),
+                         ("seeds", seeds)):
+        if not values:
+            raise ValueError(f"{name} is empty: expected at least one")
+        twice = next((v for v in values if values.count(v) > 1), None) if len(values) != len(set(values)) else None
+        if twice is not None:
+            raise ValueError(f"{name} holds {shown(twice)} more than once: its rows could not be told apart")
+    if any(b < 0 for b in budgets):
+        raise ValueError(f"budget = {min(budgets)}: expected at least 0 u$")
+    return tasks, budgets, topologies, seeds
 
 
 def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table:
@@ -231,7 +242,7 @@ def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table
         else:
             # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
             with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn"),
-                                     initializer=_end_with_parent) as processes:
+                                     initializer=end_with_parent) as processes:
                 try:
                     for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
                         bar.update(done.result())
@@ -244,7 +255,7 @@ def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table
     return pa.concat_tables(pq.read_table(_part_file(folder, *part), schema=SCHEMA) for part in run.parts())
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Make this worker end when its parent is killed: it would wait for work for ever."""
     def wait() -> None:
         parent_process().join()
@@ -256,7 +267,7 @@ def _end_with_parent() -> None:
 def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
     """Run one part and save its rows; returns their number."""
     backend = run.backend_of(seed)
-    teams = {budget: _team(run.pool, budget) for budget in run.budgets}
+    teams = {budget: team_of(run.pool, budget) for budget in run.budgets}
     jobs = [(task, budget, topology) for task in run.tasks[first:first + run.tasks_per_part]
             for budget in run.budgets for topology in run.topologies]
     n_rows_before = (run.seeds.index(seed) * len(run.tasks) + first) * len(run.budgets) * len(run.topologies)
@@ -290,7 +301,7 @@ def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _team(pool: Pool, budget: float) -> Team | InfeasibleBudgetError:
+def team_of(pool: Pool, budget: float) -> Team | InfeasibleBudgetError:
     """The team of a budget, provisioned once in a process."""
     try:
         return provision(pool, budget)

@@ -35,7 +35,8 @@ ODD = {
     "of nothing": lambda *arguments: None, "raises oddly": raises_oddly, "a class": int,
     "of entries that raise": lambda *arguments: [Raises()] * 60,
 }
-CHECKS = [(module, number) for module in ("n00", "n01", "n02", "n03", "n04", "n05") for number in (1, 2, 3)]
+CHECKS = [(module, number) for module in ("n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07")
+          for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("module, number", CHECKS)

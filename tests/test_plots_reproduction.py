@@ -11,6 +11,7 @@ from bamas_lite.plots_reproduction import (
     plot_coverage,
     plot_draws,
     plot_frontiers,
+    plot_residuals,
     plot_switches,
     plot_table,
     plot_topology_shares,
@@ -122,13 +123,13 @@ def test_switches_are_a_forest_with_zero():
                                                                    "share of star (points)"]
     assert labels(axes[0]) == names
     for ax, metric in zip(axes, metrics, strict=True):
-        part, factor = table.drop(index=0)[lambda t, m=metric: t.metric == m], 100 if "share" in metric else 1
+        part = table.drop(index=0)[lambda t, m=metric: t.metric == m]
         found = [line for line in ax.lines if line.get_marker() in "os^"]
         effects = np.concatenate([line.get_xdata() for line in found])
-        assert sorted(effects[np.isfinite(effects)]) == sorted(factor * part.effect)
+        assert sorted(effects[np.isfinite(effects)]) == sorted(part.effect)
         spans = whiskers(ax)
-        spans = spans[np.isfinite(spans[:, 0]) & (spans[:, 1] - spans[:, 0] == 3 * factor)]
-        assert sorted(map(tuple, spans[:, :2])) == sorted(zip(factor * part.low, factor * part.high, strict=True))
+        spans = spans[np.isfinite(spans[:, 0]) & (spans[:, 1] - spans[:, 0] == 3)]
+        assert sorted(map(tuple, spans[:, :2])) == sorted(zip(part.low, part.high, strict=True))
         assert any(set(line.get_xdata()) == {0} for line in ax.lines)
     assert len(plot_switches(table, ["cost"])) == 1
 
@@ -192,3 +193,16 @@ def test_draws_show_each_finding_and_what_separates():
     assert labels(ax)[1] == "Feedback leads, MATH" and lines[PUBLISHED].get_xdata()[1] == 100 - 100 * weak.sum() / 200
     assert [text.get_text() for text in ax.texts] == ["repair", "repair"]
     assert "200 draws" in ax.get_xlabel()
+
+
+def test_residuals_stand_at_what_was_published_and_fitted():
+    fitted = pd.DataFrame({"system": ["AutoGen", "AutoGen", "Naive-CostAware"], "accuracy": [0.9, 0.8, 0.7],
+                           "accuracy_fit": [0.91, 0.8, 0.72], "cost": [400.0, 1500.0, 210.0],
+                           "cost_fit": [420.0, 1400.0, 300.0]})
+    axes = plot_residuals(fitted)
+    for ax, x, y in ((axes[0], 100 * fitted.accuracy, 100 * fitted.accuracy_fit), (axes[1], fitted.cost, fitted.cost_fit)):
+        autogen, naive, diagonal = ax.lines
+        np.testing.assert_allclose(np.r_[autogen.get_xdata(), naive.get_xdata()], x)
+        np.testing.assert_allclose(np.r_[autogen.get_ydata(), naive.get_ydata()], y)
+        np.testing.assert_allclose(diagonal.get_xdata(), diagonal.get_ydata())
+        np.testing.assert_allclose(diagonal.get_xdata(), [min(x.min(), y.min()), max(x.max(), y.max())])

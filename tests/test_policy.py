@@ -1,6 +1,7 @@
 """Reward by hand, losses against finite differences and closed forms, training, asking, saving."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from synthetic import pseudo_encode, synthetic_log
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.losses import expectation_loss, importance_loss, published_loss, regression_loss
-from bamas_lite.network import Examples, PolicyNetwork, hold_out
+from bamas_lite.network import Examples, PolicyNetwork, hold_out, matched_reward
 from bamas_lite.policy import (
     CODE_REWARDS,
     OUR_REWARDS,
@@ -282,6 +283,35 @@ def test_the_epoch_that_does_best_on_the_tasks_aside_is_kept(data):
     assert torch.equal(long.policy.network.output.weight, short.policy.network.output.weight)
 
 
+def test_the_epoch_can_be_judged_by_the_rows_that_draws_match(data):
+    tasks, log = data
+    options = {"tasks": tasks, "learning_rate": 0.02, "epochs": 8, "batch": 20, "holdout": 0.0}
+    plain, matched = train_policy(log, **options), train_policy(log, model_choice="matched", **options)
+    names = [name for name in plain.history.columns]
+    assert plain.history[names].equals(matched.history[names])  # training itself does not differ
+    best = int(matched.history.reward_matched[1:].idxmax())
+    short = train_policy(log, **{**options, "epochs": best}, model_choice="matched")
+    assert torch.equal(matched.policy.network.output.weight, short.policy.network.output.weight)
+    again = train_policy(log, model_choice="matched", **options)
+    assert again.history.equals(matched.history)
+
+
+def test_matched_reward_is_the_reward_of_the_policy_with_noise(data):
+    tasks, log = data
+    table = LogTable.from_log(log)
+    examples = Examples.from_table(table, pseudo_encode(questions_of(table.task_id, tasks)), 2000.0)
+    network = PolicyNetwork(generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        network.output.bias += torch.tensor([0.0, 2.0, 0.0, -1.0])  # far from uniform
+        pi = network(examples.embedding, examples.budget).softmax(-1)
+    draws = torch.Generator().manual_seed(3)
+    values = [matched_reward(network, examples, draws) for _ in range(400)]
+    error = np.std(values) / 20
+    assert error > 0 and abs(np.mean(values) - (pi * examples.R).sum(1).mean().item()) < 4 * error + 1e-3
+    empty = Examples(*(tensor * 0 if name == "count" else tensor for name, tensor in vars(examples).items()))
+    assert matched_reward(network, empty, draws) == -math.inf
+
+
 def test_whole_tasks_are_kept_aside(data):
     tasks, log = data
     table = LogTable.from_log(log)
@@ -321,6 +351,7 @@ def test_own_learner_and_settings(data):
     for wrong, message in (({"objective": "best"}, "objective = 'best': expected 'published'"),
                            ({"epochs": 0}, "epochs = 0"), ({"learning_rate": -1.0}, "learning_rate = -1.0"),
                            ({"holdout": 1.0}, "holdout = 1.0"),
+                           ({"model_choice": "last"}, "model_choice = 'last': expected 'reward' or 'matched'"),
                            ({"momentum": 1}, "momentum is no setting; known are rewards, objective"),
                            ({"learner": "magic"}, "learner = 'magic': expected reinforce, supervised"),
                            ({"learner": 5}, "learner = 5: expected"), ({"settings": None}, "settings = None: expected"),

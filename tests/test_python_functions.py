@@ -10,8 +10,8 @@ from itertools import permutations
 
 import pytest
 
-from bamas_lite.generators import SEED, SIZES
-from bamas_lite.generators.python_functions import FAMILIES, generate
+from bamas_lite.generators import SEED, SIZES, python_functions
+from bamas_lite.generators.python_functions import FAMILIES, further, generate, running
 from bamas_lite.generators.python_functions.running import MAX_STEPS, observe
 from bamas_lite.paths import DATA
 from bamas_lite.tasks import load_tasks
@@ -54,6 +54,19 @@ def tasks():
     return load_tasks("python_functions")
 
 
+@pytest.fixture(scope="module")
+def later():
+    """Tasks of the families that join later only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_functions, "FAMILIES", further.FAMILIES)
+        return [task for split in ("train", "test") for task in generate(54, SEED, split)]
+
+
+@pytest.fixture(params=["committed", "later"])
+def tasks_of_all_families(request, tasks):
+    return tasks if request.param == "committed" else request.getfixturevalue("later")
+
+
 def examples(task):
     return re.findall(r"^(.+?) returns (.+)$", task.question.split("\nExamples:\n")[1], flags=re.M)
 
@@ -73,7 +86,8 @@ def test_counts(tasks):
     assert FILE.stat().st_size < 1_500_000
 
 
-def test_fields(tasks):
+def test_fields(tasks_of_all_families):
+    tasks = tasks_of_all_families
     for task in tasks:
         assert task.domain == "code" and task.source == "python_functions" and not task.setup
         assert 5 <= len(task.tests) <= 8 and len(set(task.tests)) == len(task.tests)
@@ -85,21 +99,24 @@ def test_fields(tasks):
             assert functions == [task.entry_point]
 
 
-def test_every_reference_passes_and_every_example_is_true(tasks):
+def test_every_reference_passes_and_every_example_is_true(tasks_of_all_families):
+    tasks = tasks_of_all_families
     jobs = [(task.reference, [*task.tests, *(f"assert {call} == {value}" for call, value in examples(task))])
             for task in tasks]
     failed = [task.task_id for task, verdicts in zip(tasks, run(jobs), strict=True) if any(verdicts)]
     assert failed == []
 
 
-def test_every_wrong_program_fails_an_assert_and_ends(tasks):
+def test_every_wrong_program_fails_an_assert_and_ends(tasks_of_all_families):
+    tasks = tasks_of_all_families
     jobs = [(program, task.tests) for task in tasks for program in task.wrong]
     owners = [task.task_id for task in tasks for _ in task.wrong]
     passed = [owner for owner, verdicts in zip(owners, run(jobs), strict=True) if not any(verdicts)]
     assert passed == []
 
 
-def test_wrong_programs_are_plausible_and_unlike_each_other(tasks):
+def test_wrong_programs_are_plausible_and_unlike_each_other(tasks_of_all_families):
+    tasks = tasks_of_all_families
     jobs = [(program, [called(test) for test in task.tests]) for task in tasks for program in task.wrong]
     results = iter(run(jobs))
     crash_or_none = distinct = 0
@@ -111,7 +128,8 @@ def test_wrong_programs_are_plausible_and_unlike_each_other(tasks):
     assert distinct >= 0.9 * len(tasks)
 
 
-def test_the_question_shows_the_vote_inputs_and_no_hidden_assert(tasks):
+def test_the_question_shows_the_vote_inputs_and_no_hidden_assert(tasks_of_all_families):
+    tasks = tasks_of_all_families
     for task in tasks:
         shown = examples(task)
         assert tuple(call for call, _ in shown) == task.vote_inputs and len(shown) >= 2
@@ -120,7 +138,8 @@ def test_the_question_shows_the_vote_inputs_and_no_hidden_assert(tasks):
             assert called(test) not in task.question
 
 
-def test_the_asserts_tell_the_settings_of_a_family_apart(tasks):
+def test_the_asserts_tell_the_settings_of_a_family_apart(tasks_of_all_families):
+    tasks = tasks_of_all_families
     families = defaultdict(list)
     for task in tasks:
         families[task.entry_point].append(task)
@@ -142,7 +161,23 @@ def test_the_committed_file_is_what_the_generator_makes(tasks):
     for split in ("train", "test"):
         committed = [task for task in tasks if task.split == split]
         assert len(committed) == SIZES["python_functions"]
-        assert generate(9, SEED, split) == committed[:9]
+        assert generate(30, SEED, split) == committed[:30]
+        planned = python_functions._settings(split)[:len(committed)]
+        assert [task.question.split("\n")[0] for task in committed] == [
+            family.describe(setting) for family, setting in planned]
+
+
+@pytest.mark.parametrize(("split", "least"), [("train", 400), ("test", 520)])
+def test_there_are_enough_different_tasks_for_a_set_as_large_as_the_papers(split, least):
+    plan = python_functions._settings(split)
+    assert len(plan) >= least
+    assert len({family.describe(setting) for family, setting in plan}) == len(plan)
+    assert {family.name for family, _ in plan[:least]} == {family.name for family in FAMILIES}
+    levels = Counter(family.level for family, _ in plan[:least])
+    assert max(levels.values()) - min(levels.values()) <= 1
+    other = {family.describe(setting) for family, setting in python_functions._settings("train" if split == "test" else
+                                                                                        "test")}
+    assert other.isdisjoint(family.describe(setting) for family, setting in plan)
 
 
 def test_another_seed_gives_other_inputs_but_keeps_the_splits_apart():
@@ -168,3 +203,16 @@ def test_observe_reports_values_errors_and_endless_calls():
     assert not error.ok and error.text == "ZeroDivisionError" and not error.equals(error)
     assert observe(program, ["f(8)", "f(7)"]) is None
     assert observe(program, [f"f({2 * MAX_STEPS})"]) is None
+
+
+def test_the_limit_counts_lines_also_where_few_rounds_are_counted_first(monkeypatch):
+    program = ("def g(n):\n    if n > 0:\n        g(n - 1)\n    return n\n\n"
+               "def f(n):\n    for i in range(n):\n        i += 1\n    return n\n\n"
+               "def h(n):\n    return sum(i for i in range(n))\n")
+    monkeypatch.setattr(running, "MAX_STEPS", 301)
+    for call, lines in (("f", lambda n: 2 * n + 2), ("g", lambda n: 3 * (n + 1) - 1)):  # header, body; the return
+        most = max(n for n in range(301) if lines(n) <= 301)
+        for n in (1, 10, most):
+            assert observe(program.split("\n\n")["gf".index(call)] + "\n", [f"{call}({n})"])[0].value == n
+        assert observe(program.split("\n\n")["gf".index(call)] + "\n", [f"{call}({most + 1})"]) is None
+    assert running._ticking(program.split("\n\n")[2]) is None

@@ -30,7 +30,6 @@ DIRECT = CORE + [Requirement(text) for texts in EXTRAS.values() for text in text
 
 NOT_IMPORTED = {
     "openai": "live endpoints come with notebook 08",
-    "scipy": "the fits of the simulator's parameters come with notebook 06",
 }
 
 

@@ -29,7 +29,7 @@ from bamas_lite.prompts import (
     planner_messages,
     step_messages,
 )
-from bamas_lite.simulation import SimulatedLLM, count_tokens
+from bamas_lite.simulation import SimulatedLLM, _facts_of, count_tokens
 from bamas_lite.simulation_parameters import SYSTEMS, SimulationError, load_parameters, numbers
 from bamas_lite.tasks import DOMAINS, Task, load_tasks
 from bamas_lite.wrong_answers import as_reply, wrong_answers
@@ -436,10 +436,11 @@ def test_identity_tells_the_system_and_leaves_out_what_changes_no_reply():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("bamas_lite.simulation._PAIRS", 100)
+    for name in ("_PAIRS", "_DRAWN"):
+        monkeypatch.setattr(f"bamas_lite.simulation.{name}", 100)
     sim = SimulatedLLM(0)
     replies = [ask(sim, WEAK, executor_messages(t), t) for t in NUMBERS[:300]]
-    assert len(sim._pairs) <= 100 and len(sim._facts) <= 100
+    assert len(sim._pairs) <= 100 and len(sim._drawn) <= 100 and _facts_of.cache_info().maxsize <= 1024
     assert replies == [ask(sim, WEAK, executor_messages(t), t) for t in NUMBERS[:300]]
 
 

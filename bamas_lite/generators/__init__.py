@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +32,11 @@ def generate(name: str, n: int, seed: int, split: str = "test") -> list[Task]:
 
 def committed(name: str) -> str:
     """The content of data/tasks/<name>.jsonl as the generator makes it: both splits, one task a line."""
-    tasks = [task for split in SPLITS for task in generate(name, SIZES[name], SEED, split)]
+    return dump(task for split in SPLITS for task in generate(name, SIZES[name], SEED, split))
+
+
+def dump(tasks: Iterable[Task]) -> str:
+    """Tasks as the content of a file that `load_tasks` reads: one JSON object a line."""
     return "".join(json.dumps(_row(task), ensure_ascii=False) + "\n" for task in tasks)
 
 

@@ -134,9 +134,7 @@ class Server:
             out, write_end = os.pipe()
             # The limit on processes is the user's: as a user who has others, a job gets its share beside them.
             others = 0 if self.user else 1 if self.alone else system.count_tasks()
-            os.mkdir("job", 0o700)
-            if self.user:
-                os.chown("job", self.user, self.user)
+            self.make_folder()
             job = os.fork()
             if not job:
                 self.enter_job()
@@ -146,11 +144,18 @@ class Server:
                 end = self.relay(job, out, time.monotonic() + seconds, most)
             finally:
                 os.close(out)
-                system.end_all(job, self.kill)
-                clean = self.clean()
+                if not (self.alone and system.alone()):
+                    system.end_all(job, self.kill)
+                clean = self.nothing_left() or self.clean()
             tell(end, "" if clean else "last")
             if not clean:
                 return
+
+    def make_folder(self):
+        """The job's folder."""
+        os.mkdir("job", 0o700)
+        if self.user:
+            os.chown("job", self.user, self.user)
 
     def enter_job(self):
         """In the fork: its own session, folder and user."""
@@ -171,6 +176,20 @@ class Server:
                 system.become(self.user, guarded=True)
             action()
         return system.in_fork(act)
+
+    def nothing_left(self):
+        """Whether the job left nothing behind, as nearly all do: then no fork is needed to remove it."""
+        if not self.alone:
+            return False
+        try:
+            os.rmdir("job")
+        except OSError:
+            return False
+        import ctypes
+        if not os.listdir(".") and not system.shared_left(self.libc, ctypes):
+            return True
+        self.make_folder()
+        return False
 
     def clean(self):
         """Remove what a job left; False if that did not work, or is not worth it. Its processes have ended."""

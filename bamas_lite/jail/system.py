@@ -44,6 +44,17 @@ def kill_all():
     os.kill(-1, signal.SIGKILL)
 
 
+def alone():
+    """Whether no other process is left in a tree of which this is process 1; False also where that is not known."""
+    try:
+        os.kill(-1, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def children():
     """Processes whose parent is this one; on Linux orphans of a job are among them (see `harden`)."""
     found = []
@@ -104,6 +115,17 @@ def remove_shared(libc, ctypes):
             number = control(index, status)
             if number >= 0:
                 control(number, 0)
+
+
+def shared_left(libc, ctypes):
+    """Whether System V objects are left in this IPC namespace; True also where that is not known."""
+    buffer = ctypes.create_string_buffer(1024)
+    counts = []
+    for control, info, place in ((lambda what: libc.shmctl(0, what, buffer), 14, 0),
+                                 (lambda what: libc.msgctl(0, what, buffer), 12, 0),
+                                 (lambda what: libc.semctl(0, 0, what, buffer), 19, 7)):
+        counts.append(struct.unpack_from("i", buffer, 4 * place)[0] if control(info) >= 0 else 1)
+    return any(counts)
 
 
 def become(user, guarded=False):

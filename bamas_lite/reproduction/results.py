@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
+from pathlib import Path
 
 import pandas as pd
 from scipy.stats import beta, norm
 
+from bamas_lite.paths import DATA
 from bamas_lite.reproduction.predicates import PUBLISHED, team
 from bamas_lite.reproduction.published import BASELINES, DATASETS
 
 KEY = ("dataset", "system", "setting")
 MEASURED = tuple(f"{metric}{end}" for metric in ("accuracy", "cost") for end in ("", "_low", "_high"))
 Interval = tuple[float, float]
+
+
+def load_results(name: str, folder: str | Path | None = None) -> pd.DataFrame:
+    """A result file by its name without the ending, such as "rows" or "draws".
+
+    Args:
+        name: of the file.
+        folder: where a run of your own wrote it; None: the committed results in data/reproduction.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    folder = DATA / "reproduction" if folder is None else Path(folder)
+    for ending, read in ((".csv", pd.read_csv), (".parquet", pd.read_parquet)):
+        if (folder / f"{name}{ending}").is_file():
+            return read(folder / f"{name}{ending}")
+    there = sorted(path.stem for path in folder.glob("*.*")) if folder.is_dir() else []
+    raise ValueError(f"name = {name!r}: no such result in {folder}; there are {', '.join(there) or 'none'}")
 
 
 def widened(value: float, low: float, high: float, n_ours: float, n_published: float) -> Interval:

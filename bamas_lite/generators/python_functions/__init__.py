@@ -12,7 +12,7 @@ from itertools import chain, islice, zip_longest
 import numpy as np
 
 from bamas_lite.generators.common import SPLITS, split_generator
-from bamas_lite.generators.python_functions import level1, level2, level3
+from bamas_lite.generators.python_functions import further, level1, level2, level3
 from bamas_lite.generators.python_functions.family import Family, Parameters
 from bamas_lite.generators.python_functions.running import Outcome, observe
 from bamas_lite.mutants import mutants
@@ -20,7 +20,10 @@ from bamas_lite.tasks import Task
 
 NAME = "python_functions"
 
-FAMILIES: tuple[Family, ...] = level1.FAMILIES + level2.FAMILIES + level3.FAMILIES
+FAMILIES: tuple[Family, ...] = level1.FAMILIES + level2.FAMILIES + level3.FAMILIES + further.FAMILIES
+
+LATER = 5
+"""Rounds of dealing that the families of `further` sit out: 80 tasks a level and split do not depend on them."""
 
 DRAWS, CANDIDATES, SIBLINGS = 24, 40, 8
 """Per task: ordinary calls drawn, mutants tried, other settings of the family that the asserts must tell apart."""
@@ -45,10 +48,12 @@ def generate(n: int, seed: int, split: str = "test") -> list[Task]:
 
 def _settings(split: str) -> list[tuple[Family, Parameters]]:
     """All (family, setting) of a split in the order in which they are used."""
-    by_level: dict[int, list[list[tuple[Family, Parameters]]]] = {1: [], 2: [], 3: []}
+    by_level: dict[int, list[list[tuple[Family, Parameters] | None]]] = {1: [], 2: [], 3: []}
     for number, family in enumerate(FAMILIES):
         order = np.random.default_rng(number).permutation(len(family.grid))  # not by the seed: splits never meet
-        by_level[family.level].append([(family, family.grid[i]) for i in order[SPLITS.index(split)::len(SPLITS)]])
+        waits = [None] * (LATER if family in further.FAMILIES else 0)
+        by_level[family.level].append(
+            waits + [(family, family.grid[i]) for i in order[SPLITS.index(split)::len(SPLITS)]])
     turns = [[pair for pair in chain.from_iterable(zip_longest(*families)) if pair] for families in by_level.values()]
     return list(chain.from_iterable(zip(*turns, strict=False)))  # ends with the shortest level: levels stay balanced
 
