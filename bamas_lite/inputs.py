@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Hashable
+import sys
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import wraps
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -84,6 +87,62 @@ def file_path(value: Any, what: str, error: type[ValueError]) -> Path:
     except (TypeError, ValueError, OSError):  # not a path; holds a NUL; too long
         raise error(f"{what} = {shown(value)}: expected the name of a file as text or a path") from None
     return path
+
+
+def in_folder(value: Any, what: str, error: type[ValueError] = ValueError) -> Path:
+    """`value` as the path of a folder that is there.
+
+    Raises:
+        error: empty, not text or a path, or no folder.
+    """
+    path = _folder(value, what, error)
+    if not path.is_dir():
+        raise error(f"{what} = {shown(str(value))}: no such folder")
+    return path
+
+
+def out_folder(value: Any, what: str) -> Path:
+    """`value` as the path of a folder to write to; it is made now, so that no work is lost to a path that cannot be.
+
+    Raises:
+        ValueError: empty, not text or a path, a file, or a folder that cannot be made or written to.
+    """
+    path = _folder(value, what, ValueError)
+    fault = "is a file" if path.exists() and not path.is_dir() else ""
+    if not fault:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            fault = "" if os.access(path, os.W_OK) else "may not be written to"
+        except OSError as problem:
+            fault = f"cannot be made ({problem.strerror})"
+    if fault:
+        raise ValueError(f"{what} = {shown(str(value))}: {fault}; expected a folder to write to")
+    return path
+
+
+def _folder(value: Any, what: str, error: type[ValueError]) -> Path:
+    if isinstance(value, str) and not value.strip():  # Path("") would be the current folder
+        raise error(f"{what} = {shown(value)}: empty; expected the name of a folder")
+    try:
+        path = Path(value)
+        if "\0" in str(path):
+            raise ValueError
+        path.is_dir()
+    except (TypeError, ValueError, OSError):  # not a path; too long
+        raise error(f"{what} = {shown(value)}: expected the name of a folder as text or a path") from None
+    return path
+
+
+def command(main: Callable[[Sequence[str] | None], int]) -> Callable[[Sequence[str] | None], int]:
+    """The `main` of a command, which then answers wrong use, and work that fails, with one message and status 2."""
+    @wraps(main)
+    def told(arguments: Sequence[str] | None = None) -> int:
+        try:
+            return main(arguments)
+        except (ValueError, RuntimeError) as error:
+            print(error, file=sys.stderr)
+            return 2
+    return told
 
 
 def named_file(value: Any, what: str, folder: Path, error: type[ValueError]) -> Path:

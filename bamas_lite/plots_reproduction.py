@@ -167,7 +167,7 @@ def plot_switches(switches: pd.DataFrame, metrics: Sequence[str] | None = None) 
         ax.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(y, names)
     _key(axes[0].figure, [Line2D([], [], marker=DATASET_STYLES[d][0], color=DATASET_STYLES[d][1], ms=5,
-                                 label=f"{d}: with the switch minus without, 95% interval") for d in datasets])
+                                 label=f"{d}, 95% interval") for d in datasets])
     return axes
 
 

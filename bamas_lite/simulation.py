@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from hashlib import blake2b
+from numbers import Integral
 from pathlib import Path
 from statistics import NormalDist
 from struct import Struct
@@ -173,21 +174,23 @@ class SimulatedLLM:
     """A backend that draws its replies; see the module's text for the model.
 
     Args:
-        seed: seed of all draws except the task noise, which belongs to the task.
+        seed: seed of all draws except the task noise, which belongs to the task: a whole number of at most 64 bits.
         parameters: name of a file of `data/simulation`, path of a YAML file, or a dict (`load_parameters`).
         system: whose length factor and skill shift apply: one of `simulation_parameters.SYSTEMS`.
 
     Raises:
-        SimulationError: parameters that cannot be used, or an unknown system.
+        SimulationError: parameters that cannot be used, an unknown system, or a seed that is none.
     """
 
     name = "simulated"
 
     def __init__(self, seed: int = 0, parameters: str | Path | dict[str, Any] | Parameters = "assumed",
                  system: str = "bamas") -> None:
+        if not isinstance(seed, Integral) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+            raise SimulationError(f"seed = {shown(seed)}: expected a whole number of at most 64 bits")
         if system not in SYSTEMS:
             raise SimulationError(f"system = {shown(system)}: expected one of {', '.join(SYSTEMS)}")
-        self.seed, self.system = seed, system
+        self.seed, self.system = int(seed), system
         self.parameters = load_parameters(parameters)
         self._pairs: dict[tuple[object, ...], _Pair] = {}
         self._drawn: dict[tuple[object, ...], tuple[str, int, int, int]] = {}

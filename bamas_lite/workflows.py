@@ -17,6 +17,7 @@ from bamas_lite.inputs import shown, whole
 from bamas_lite.llm import BudgetMeter, ChatModel, Enforcement
 from bamas_lite.pool import LLM, MOST_TOKENS
 from bamas_lite.prompts import accepts, step_messages
+from bamas_lite.simulation_parameters import SYSTEMS
 from bamas_lite.tasks import Task, check_task
 
 Kind = Literal["document", "answer", "review"]
@@ -26,7 +27,8 @@ ROLES = {"document": "writer", "answer": "executor", "review": "critic"}
 
 NAIVE_LEVELS, NAIVE_RUN = 5, 3
 """Levels of Naive-CostAware, and how many of its agents run at the most. The second is inferred: the published costs
-with GPT-4.1 nano are flat from L2 on (BAMAS, Table 4)."""
+with GPT-4.1 nano are flat from L2 on; those with DeepSeek-V3 rise further, which this leaves unexplained (BAMAS,
+Table 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Step:
     """One call of a workflow.
 
     Attributes:
-        agent: who is asked; the system message says so ("You are the ..."). The same name again is the same agent.
+        agent: who is asked; the system message says so ("You are the ..."). One line; the same name again is the same
+            agent.
         kind: "document" - a text that is handed on and never graded; "answer" - an answer to the task, the first one
             or a better one; "review" - a verdict on the answer so far, ending in CONCLUSION: ACCEPT or REVISE.
         instruction: what is asked, one sentence, as plain text behind the tagged parts. Empty (not for a document):
@@ -68,7 +71,8 @@ class Workflow:
 
     Attributes:
         name: label in logs and tables, such as "autogen" or "naive L2".
-        system: whose length factor and skill shift the simulated LLM takes: `SimulatedLLM(seed, parameters, system)`.
+        system: whose length factor and skill shift the simulated LLM takes: `SimulatedLLM(seed, parameters, system)`;
+            one of `simulation_parameters.SYSTEMS`.
         title: for readers, such as "in the style of AutoGen".
         steps: at least one of them an answer, which stands before every review.
         history: see above.
@@ -87,13 +91,17 @@ class Workflow:
         for field in ("name", "system", "title"):
             if not isinstance(getattr(self, field), str) or not getattr(self, field).strip():
                 raise ValueError(f"{field} = {shown(getattr(self, field))}: expected text")
+        if self.system not in SYSTEMS:
+            raise ValueError(f"{self.name}: system = {shown(self.system)}: expected one of {', '.join(SYSTEMS)}")
+        if not isinstance(self.history, bool):
+            raise ValueError(f"{self.name}: history = {shown(self.history)}: expected True or False")
         if not isinstance(self.steps, tuple) or not all(isinstance(step, Step) for step in self.steps):
             raise ValueError(f"{self.name}: steps = {shown(self.steps)}: expected a tuple of Step")
         answered = False
         for number, step in enumerate(self.steps, 1):
-            answered = answered or step.kind == "answer"
             if problem := _problem(step, answered):
                 raise ValueError(f"{self.name}: step {number}: {problem}")
+            answered = answered or step.kind == "answer"
         if not answered:
             raise ValueError(f"{self.name}: steps: expected at least one of kind 'answer'; nothing could be graded")
 
@@ -104,13 +112,15 @@ class Workflow:
 
 
 def _problem(step: Step, answered: bool) -> str:
-    """What does not fit in a step; empty if all does."""
-    if step.kind not in ROLES:
+    """What does not fit in a step; empty if all does. `answered`: whether an answer stands before it."""
+    if not isinstance(step.kind, str) or step.kind not in ROLES:
         return f"kind = {shown(step.kind)}: expected one of {', '.join(ROLES)}"
-    if not isinstance(step.agent, str) or not step.agent.strip():
-        return f"agent = {shown(step.agent)}: expected a name"
+    if not isinstance(step.agent, str) or not step.agent.strip() or step.agent.splitlines() != [step.agent]:
+        return f"agent = {shown(step.agent)}: expected a name on one line"
     if not isinstance(step.instruction, str) or (step.kind == "document" and not step.instruction.strip()):
         return f"instruction = {shown(step.instruction)}: expected text; only answers and reviews can do without"
+    if not isinstance(step.ends, bool):
+        return f"ends = {shown(step.ends)}: expected True or False"
     if step.ends and step.kind != "review":
         return f"ends = True: only a review can end a workflow, this is kind {step.kind!r}"
     return "" if answered or step.kind != "review" else "kind = 'review': there is no answer before it to review"
@@ -170,7 +180,8 @@ async def run_workflow(task: Task, llm: LLM, workflow: Workflow, backend: ChatMo
         task: the task; its reference is read by grading (and the simulator) only.
         llm: its prices are billed.
         workflow: one of WORKFLOWS, naive(level), or your own.
-        backend: answers the calls. A simulated one takes the system: `SimulatedLLM(seed, parameters, workflow.system)`.
+        backend: answers the calls. A simulated one takes the system: `SimulatedLLM(seed, parameters, workflow.system)`;
+            one that says another `system` is refused, as its costs would be those of that system.
         budget: u$ for the whole episode; None: not limited (`Episode.budget` is then infinite).
         enforcement, minimum_tokens: what a budget does, see BudgetMeter; without one they change nothing.
         temperature: of every call.
@@ -191,6 +202,10 @@ async def run_workflow(task: Task, llm: LLM, workflow: Workflow, backend: ChatMo
         raise ValueError(f"llm = {shown(llm)}: expected an LLM, such as load_pool('paper').llms[0]")
     if not isinstance(workflow, Workflow):
         raise ValueError(f"workflow = {shown(workflow)}: expected a Workflow, such as WORKFLOWS['autogen'] or naive(1)")
+    system = getattr(backend, "system", workflow.system)
+    if system != workflow.system:
+        raise ValueError(f"backend: speaks for system {shown(system)}, workflow {workflow.name!r} is of "
+                         f"{workflow.system!r}; expected SimulatedLLM(seed, parameters, {workflow.system!r})")
     most = whole(max_tokens, "max_tokens", 1, MOST_TOKENS)
     if budget is None:
         meter, limit = BudgetMeter.unlimited(enforcement, minimum_tokens=minimum_tokens), math.inf

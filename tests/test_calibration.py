@@ -8,9 +8,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import lognorm, norm
 
-from bamas_lite.paths import DATA
+from bamas_lite.paths import BUILD, DATA
 from bamas_lite.pool import load_pool
-from bamas_lite.reproduction import calibration
+from bamas_lite.reproduction import calibration, calibration_files
 from bamas_lite.reproduction.calibration import baseline_rows, fit, second_fit
 from bamas_lite.reproduction.calibration_files import file_texts
 from bamas_lite.reproduction.expected import expected, expected_topology
@@ -27,7 +27,7 @@ DOMAINS = {data.domain: data.own_tasks for data in DATASETS.values()}
 SYSTEMS = {"base": "assumed",
            "system_tokens": {"value": {d: {"autogen": 1.3, "metagpt": 1.5, "chatdev": 0.8} for d in DOMAINS}},
            "system_shift": {"value": {d: {"autogen": 0.1, "metagpt": -0.2, "chatdev": 0.05} for d in DOMAINS}}}
-ONE_CALL = Workflow("one call", "naive", "one call", (Step("executor", "answer"),))
+ONE_CALL = Workflow("one call", "bamas", "one call", (Step("executor", "answer"),))
 
 
 def some_tasks(domain, n, copies=1):
@@ -120,8 +120,22 @@ def test_expected_refuses():
     pool = paper_pool("arithmetic")
     with pytest.raises(ValueError, match="needs copies of one LLM"):
         expected_topology("linear", tasks, team_of(pool, 875.0), "assumed")
-    with pytest.raises(ValueError, match="'planner_driven': the closed form knows"):
-        expected_topology("planner_driven", tasks, team_of(pool, 500.0), "assumed")
+    for topology in ("planner_driven", "ring", ["linear"]):
+        with pytest.raises(ValueError, match="topology = .*: the closed form knows"):
+            expected_topology(topology, tasks, team_of(pool, 500.0), "assumed")
+    with pytest.raises(ValueError, match="team = 'pair': expected an object of class Team"):
+        expected_topology("linear", tasks, "pair", "assumed")
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"workflow": "autogen"}, "workflow = 'autogen': expected an object of class Workflow"),
+    ({"llm": "GPT-4.1 nano"}, "llm = 'GPT-4.1 nano': expected an object of class LLM"),
+    ({"tasks": ["a"]}, "tasks holds 'a': expected Task"), ({"tasks": 3}, "tasks = 3"),
+    ({"max_tokens": 0}, "max_tokens = 0"), ({"max_tokens": [9]}, r"max_tokens = \[9\]")])
+def test_wrong_arguments_of_expected_are_named(change, words):
+    right = {"workflow": naive(1), "tasks": some_tasks("arithmetic", 2)[0], "llm": NANO, "parameters": "assumed"}
+    with pytest.raises(ValueError, match=words):
+        expected(**{**right, **change})
 
 
 @pytest.fixture(scope="module")
@@ -262,13 +276,13 @@ def test_fixed_values_change_the_fit_and_are_kept(published, fitted):
 
 
 def test_draws(fitted):
-    draws = [fitted.draw(np.random.default_rng(seed)) for seed in range(10)]
-    assert np.array_equal(draws[3].theta, fitted.draw(np.random.default_rng(3)).theta)
+    draws = [fitted.draw(np.random.default_rng(seed), tokens_sd=fitted.spread.tokens_system) for seed in range(10)]
+    again = fitted.draw(np.random.default_rng(3))
+    assert np.array_equal(draws[3].theta, again.theta)
     ratio = np.std([d.theta for d in draws], axis=0, ddof=1) / np.sqrt(np.diag(fitted.covariance))
     assert 0.6 < np.median(ratio) < 1.4
-    assert all(d.value("system_tokens", "GSM8K", "bamas") == 1 for d in draws)
-    wide = [fitted.draw(np.random.default_rng(seed), tokens_sd=fitted.spread.tokens_system) for seed in range(10)]
-    factors = np.array([d.value("system_tokens", "GSM8K", "bamas") for d in wide])
+    assert again.value("system_tokens", "GSM8K", "bamas") == 1
+    factors = np.array([d.value("system_tokens", "GSM8K", "bamas") for d in draws])
     assert np.std(np.log(factors)) == pytest.approx(fitted.spread.tokens_system, rel=0.6)
     assert all(d.value("system_tokens", "GSM8K", "naive") == 1 for d in draws)
     assert len({d.value("skill", "MATH", DEEPSEEK.name) for d in draws}) == len(draws)
@@ -287,11 +301,100 @@ def test_draws(fitted):
     (lambda rows: rows.replace({"dataset": {"MATH": "AIME"}}), "dataset = 'AIME': expected one of GSM8K, MBPP, MATH"),
     (lambda rows: rows.replace({"system": {"AutoGen": "CrewAI"}}), "system = 'CrewAI': expected one of"),
     (lambda rows: rows.replace({"setting": {"L2 GPT-4.1 nano": "L9 GPT-4.1 nano"}}), "setting = 'L9 GPT-4.1 nano'"),
-    (lambda rows: pd.concat([rows[rows.system == "AutoGen"]] * 4), "rows: do not identify"),
+    (lambda rows: rows.assign(accuracy_percent=0.0), "rows: do not identify"),
+    (lambda rows: rows.assign(avg_cost_microusd=1e-300), "rows: do not identify"),
+    (lambda rows: pd.concat([rows, rows.tail(1)]), "rows: MATH, ChatDev, GPT-4.1 nano is there twice"),
+    (lambda rows: pd.concat([rows, rows.tail(1).assign(accuracy_percent=1.0)]),
+     "rows: MATH, ChatDev, GPT-4.1 nano is there twice"),
+    (lambda rows: rows.assign(system=7), "system = 7"),
+    (lambda rows: 3, "rows = 3: expected a DataFrame"),
 ])
 def test_rows_that_cannot_be_fitted(published, change, message):
     with pytest.raises(ValueError, match=message):
         fit(change(baseline_rows(published)))
+
+
+@pytest.mark.parametrize(("column", "values", "valid"), [
+    ("avg_cost_microusd", (0.0, -1.0, np.nan, np.inf, None, "90", True, 10**400), "a finite number above 0"),
+    ("accuracy_percent", (-0.1, 100.1, np.nan, np.inf, None, "90", False), "a finite number from 0 to 100")])
+def test_numbers_that_a_row_cannot_have(published, column, values, valid):
+    rows = baseline_rows(published).astype({column: object})
+    for value in values:
+        rows.iat[4, rows.columns.get_loc(column)] = value
+        who = ", ".join(rows.iloc[4][["dataset", "system", "setting"]])
+        for use in (fit, second_fit):
+            with pytest.raises(ValueError, match=f"rows: {who}: {column} = .*: expected {valid}$|published: {who}"):
+                use(rows)
+
+
+def test_rows_that_contradict_each_other(published):
+    rows = baseline_rows(published).query("dataset == 'MBPP'")
+    with pytest.raises(RuntimeError, match="the fit did not converge: the rows contradict each other"):
+        fit(rows.assign(accuracy_percent=[100.0, 0.0] * 8))
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"start": {"skil": 1.0}}, "start holds 'skil': expected some of skill, completion_tokens"),
+    ({"start": {"skill": np.nan}}, r"start\['skill'\] = nan: expected a finite number$"),
+    ({"start": {"skill": "1"}}, r"start\['skill'\] = '1'"), ({"start": {"system_shift": True}}, "= True"),
+    ({"start": {"system_tokens": 0}}, r"start\['system_tokens'\] = 0: expected a finite number above 0"),
+    ({"start": {"completion_tokens": -5.0}}, "= -5.0: expected a finite number above 0"),
+    ({"start": "fitted"}, "start = 'fitted': expected values by entry, or a Fit"),
+    ({"fixed": "plan_more"}, "fixed = 'plan_more': expected values by entry"),
+    ({"fixed": {"plan_moer": {"value": 1}}}, "plan_moer"), ({"base": None}, "None"),
+    ({"tasks_by_dataset": [1]}, r"tasks_by_dataset = \[1\]: expected lists of tasks by data set"),
+    ({"tasks_by_dataset": {"GSM8K": ["a"]}}, r"tasks_by_dataset\['GSM8K'\] holds 'a': expected Task"),
+    ({"tasks_by_dataset": {"GSM8K": 3}}, r"tasks_by_dataset\['GSM8K'\] holds 3: expected Task")])
+def test_wrong_arguments_of_fit_are_named(published, change, words):
+    with pytest.raises(ValueError, match=words):
+        fit(baseline_rows(published), **change)
+
+
+@pytest.mark.parametrize(("use", "words"), [
+    (lambda f: f.draw(3), "rng = 3: expected a Generator"),
+    (lambda f: f.draw(np.random.default_rng(0), tokens_sd=-0.1), "tokens_sd = -0.1: expected a finite number"),
+    (lambda f: f.draw(np.random.default_rng(0), shift_sd=np.nan), "shift_sd = nan: expected a finite number"),
+    (lambda f: f.draw(np.random.default_rng(0), shift_sd="1"), "shift_sd = '1'"),
+    (lambda f: f.draw(np.random.default_rng(0), fixed="plan_more"), "fixed = 'plan_more'"),
+    (lambda f: f.refit("plan_more"), "fixed = 'plan_more'"), (lambda f: f.refit(None), "fixed = None"),
+    (lambda f: f.value("skil", "GSM8K", "DeepSeek-V3"), "entry = 'skil': expected one of skill, completion_tokens"),
+    (lambda f: f.value("skill", "AIME", "DeepSeek-V3"), "dataset_name = 'AIME': expected one of GSM8K"),
+    (lambda f: f.value("skill", "GSM8K", "autogen"), "who = 'autogen': expected one of DeepSeek-V3"),
+    (lambda f: f.value("system_tokens", "GSM8K", "DeepSeek-V3"), "who = 'DeepSeek-V3': expected one of bamas")])
+def test_wrong_use_of_a_fit_is_named(fitted, use, words):
+    with pytest.raises(ValueError, match=words):
+        use(fitted)
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """The command without its work; what it would fit."""
+    calls = []
+    monkeypatch.setattr(calibration_files, "both_fits", lambda *inputs: calls.append(inputs) or {})
+    monkeypatch.setattr(calibration_files, "file_texts", lambda fits: {})
+    for name in ("summary_table", "parameters_table", "rows_table"):
+        monkeypatch.setattr(calibration_files, name, lambda fits: pd.DataFrame({"note": []}))
+    return calls
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [
+    ([], DATA), (["--published", str(DATA / "paper_results.csv")], BUILD), (["--benchmarks", "."], BUILD)])
+def test_only_the_plain_command_writes_the_committed_files(no_fit, monkeypatch, arguments, folder):
+    asked = []
+    monkeypatch.setattr(calibration_files, "out_folder", lambda path, what: asked.append(path) or path)
+    monkeypatch.setattr(calibration_files, "real_tasks", lambda path: {})
+    assert calibration_files.main(arguments) == 0 and asked == [folder / "simulation"] and len(no_fit) == 1
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--out", ""], "--out = '': empty"), (["--out", __file__], "is a file; expected a folder to write to"),
+    (["--benchmarks", ""], "benchmarks = '': empty"), (["--benchmarks", "/no/such"], "no such folder"),
+    (["--published", "/no/such.csv"], "cannot be read")])
+def test_the_command_says_what_is_wrong(no_fit, monkeypatch, capsys, tmp_path, arguments, words):
+    arguments = arguments if "--out" in arguments else [*arguments, "--out", str(tmp_path)]
+    assert calibration_files.main(arguments) == 2 and words in capsys.readouterr().err and not no_fit
+
+
 
 
 def test_wrong_use(published):
@@ -300,6 +403,9 @@ def test_wrong_use(published):
         fit(published)
     with pytest.raises(ValueError, match="published: has no row of AutoGen"):
         baseline_rows(published[published.system == "BAMAS"])
+    for none in (None, "rows", published.drop(columns="system")):
+        with pytest.raises(ValueError, match="published.*(expected a DataFrame|column system is missing)"):
+            baseline_rows(none)
     with pytest.raises(ValueError, match="has no row of BAMAS on GSM8K with budget 500"):
         second_fit(rows)
     with pytest.raises(ValueError, match="fixed holds skill, which is fitted"):

@@ -251,3 +251,14 @@ def test_teams_can_play_and_say_why():
 def test_wrong_arguments_are_named(change, words):
     with pytest.raises(ValueError, match=words):
         teams_as_code(**{"pool": PAPER, "budget": 875, **change})
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("change", "words"), [
+    ({"pool": "paper"}, "pool = 'paper': expected a Pool"), ({"budget": -1}, "budget = -1: expected at least 0"),
+    ({"budget": None}, "budget = None"), ({"t_out": -1000}, "t_out = .*-1000.*: expected at least 0 tokens"),
+    ({"t_in": -1}, "t_in = .*-1.*: expected at least 0 tokens"), ({"t_in": float("nan")}, "t_in = nan"),
+    ({"t_in": 0, "t_out": 0}, "expected a cost above 0")])
+def test_wrong_arguments_of_the_weights_are_named(exact, change, words):
+    with pytest.raises(ValueError, match=words):
+        code_weights(**{"pool": PAPER, "budget": 875, "exact": exact, **change})

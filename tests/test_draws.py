@@ -1,6 +1,7 @@
 """Draws of what no published row identifies, and prediction intervals from them."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy.stats import chi2, norm
 
 from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.paths import DATA
 from bamas_lite.reproduction import draws as draws_module
 from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit
 from bamas_lite.reproduction.draws import DRAWN, Plan, draw_parameters, one_draw, recorded, representative, run_draws
@@ -135,6 +137,11 @@ def test_representative_needs_pairs():
     assert len(representative(tasks, 2)) == 2 * len({task.level for task in tasks})
     with pytest.raises(ValueError, match="1 of level 1; expected at least 2"):
         representative(tasks[:3], 2)
+    for n in (0, True, [], 1.5):
+        with pytest.raises(ValueError, match="n = .*: expected a whole number of at least 1"):
+            representative(tasks, n)
+    with pytest.raises(ValueError, match="tasks: empty"):
+        representative([], 2)
 
 
 def test_the_error_is_that_of_chance_given_the_tasks():
@@ -204,8 +211,9 @@ def test_rows_that_cannot_be_fitted_are_drawn_anew_and_counted(monkeypatch):
     row = one_draw(0, SMALL).iloc[0]
     assert row["fit/rejected"] == 2 and len(set(map(str, calls))) == 3
     assert row.plan_more == np.float32(calls[2]["value"])
+    monkeypatch.setattr(draws_module, "_MOST_REJECTED", 5)
     monkeypatch.setattr(Fit, "draw", lambda self, rng, **options: (_ for _ in ()).throw(ValueError("no fit")))
-    with pytest.raises(RuntimeError, match="draw 0: none of 100 can be fitted to the baseline rows; the last: no fit"):
+    with pytest.raises(RuntimeError, match="draw 0: none of 5 can be fitted to the baseline rows; the last: no fit"):
         one_draw(0, SMALL)
     monkeypatch.setattr(Fit, "misfit", (60.0, 33))
     with pytest.raises(RuntimeError, match="the last: chi-squared = 60.0 with 33 degrees of freedom"):
@@ -239,6 +247,56 @@ def test_a_run_goes_on_where_it_was_stopped(small, tmp_path, monkeypatch):
     assert run_draws(2, SMALL, folder=tmp_path).draw.tolist() == [0, 1] and len(made) == 4
 
 
+@pytest.fixture
+def quick(small, monkeypatch):
+    """`one_draw` in no time; the numbers of the draws that were made."""
+    made = []
+
+    def one(number, plan):
+        made.append(number)
+        return small[0].assign(draw=number)
+
+    monkeypatch.setattr(draws_module, "one_draw", one)
+    return made
+
+
+def test_a_folder_holds_the_draws_of_one_plan(quick, tmp_path):
+    first = run_draws(2, SMALL, folder=tmp_path)
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}: holds draws of another plan or"):
+        run_draws(2, replace(SMALL, n_test=34), folder=tmp_path)
+    pd.testing.assert_frame_equal(run_draws(2, replace(SMALL), folder=tmp_path), first)
+    assert quick == [0, 1]
+    (tmp_path / "plan.txt").unlink()
+    with pytest.raises(ValueError, match="holds draws of another plan or"):
+        run_draws(2, SMALL, folder=tmp_path)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"garbage"),
+    lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    lambda path: path.write_bytes(path.with_name("draw_00000.parquet").read_bytes()),
+    lambda path: pd.DataFrame({"a": [1]}).to_parquet(path),
+    lambda path: pd.read_parquet(path).assign(seed=1).to_parquet(path),
+    lambda path: pd.read_parquet(path).iloc[:0].to_parquet(path)],
+    ids=["empty", "garbage", "truncated", "another draw", "other columns", "another value", "no rows"])
+def test_a_damaged_draw_is_made_anew(quick, tmp_path, damage):
+    first = run_draws(3, SMALL, folder=tmp_path)
+    damage(tmp_path / "draw_00001.parquet")
+    pd.testing.assert_frame_equal(run_draws(3, SMALL, folder=tmp_path), first)
+    assert quick == [0, 1, 2, 1]
+
+
+def test_what_cannot_be_a_folder_of_draws(quick, tmp_path):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(ValueError, match="folder = .*is a file"):
+        run_draws(1, SMALL, folder=tmp_path / "file")
+    (tmp_path / "draw_00000.parquet").mkdir()
+    (tmp_path / "plan.txt").write_text(SMALL.fingerprint, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"draw_00000\.parquet: a folder, where the file of a draw belongs; remove it"):
+        run_draws(1, SMALL, folder=tmp_path)
+    assert quick == []
+
+
 def test_parts_of_another_run_are_not_taken_up(tmp_path):
     def published(system, column="accuracy_percent"):
         table = load_published().drop(columns=["budget", "llm"])
@@ -254,10 +312,25 @@ def test_parts_of_another_run_are_not_taken_up(tmp_path):
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"datasets": ("AIME",)}, r"datasets = .*AIME.*: expected some of GSM8K, MBPP, MATH"),
-    ({"datasets": ()}, "datasets = "), ({"n_test": 0}, "n_test = 0"), ({"seed": -1}, "seed = -1")])
+    ({"datasets": ()}, "datasets = "), ({"n_test": 0}, "n_test = 0"), ({"seed": -1}, "seed = -1"),
+    ({"datasets": "MATH"}, "datasets = 'MATH'"), ({"datasets": ("MATH", "MATH")}, "datasets = .*each once"),
+    ({"datasets": [["MATH"]]}, "datasets = "), ({"seed": 1.5}, "seed = 1.5: expected a whole"),
+    ({"seed": True}, "seed = True"), ({"base": "nowhere"}, "no parameter file nowhere"),
+    ({"base": {}}, "base = {}: expected the name")])
 def test_wrong_plans(changes, message):
     with pytest.raises(ValueError, match=message):
         Plan(**changes)
+
+
+def test_a_plan_does_not_depend_on_how_it_is_written():
+    same = Plan(seed=np.int64(2025), datasets=list(DATASETS))
+    assert same == Plan() and hash(same) == hash(Plan()) and same.fingerprint == Plan().fingerprint
+
+
+@pytest.mark.parametrize("number", [-1, "x", True, 0.5])
+def test_wrong_numbers_of_a_draw(number):
+    with pytest.raises(ValueError, match="number = .*: expected a whole number of at least 0"):
+        one_draw(number, SMALL)
 
 
 def test_wrong_numbers_of_draws_and_workers(tmp_path):
@@ -274,11 +347,40 @@ def test_the_command_writes_its_files(tmp_path, monkeypatch, capsys):
     table = pd.read_parquet(tmp_path / "out" / "draws.parquet")
     assert table.groupby("dataset").size().to_dict() == dict.fromkeys(DATASETS, 2)
     prediction = pd.read_csv(tmp_path / "out" / "prediction.csv")
-    assert prediction.groupby("kind").size().to_dict() == {HELD_OUT: 13, IN_SAMPLE: len(load_published()) - 13}
+    assert prediction.groupby("given").size().to_dict() == dict.fromkeys(draws_module.GIVEN, len(load_published()))
+    unseen = prediction[prediction.kind != IN_SAMPLE].groupby("given").size().to_dict()
+    assert unseen == {given: 10 if given == draws_module.OWN_ROW else 13 for given in draws_module.GIVEN}
     assert set(pd.read_csv(tmp_path / "out" / "coverage.csv").kind) == {HELD_OUT, IN_SAMPLE}
     assert "held out" in capsys.readouterr().out
-    assert draws_module.main(["--draws", "0"]) == 2
-    assert "n = 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "folder"), [
+    ([], "data"), (["--workers", "1"], "data"), (["--draws", "200"], "data"), (["--draws", "3"], "build"),
+    (["--seed", "1"], "build"), (["--train", "16"], "build"), (["--test", "16"], "build"),
+    (["--published", str(DATA / "paper_results.csv")], "build"), (["--draws", "3", "--out", "mine"], "mine")])
+def test_only_the_default_draws_are_written_to_the_committed_files(tmp_path, monkeypatch, options, folder):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(draws_module, "DATA", tmp_path / "data")
+    monkeypatch.setattr(draws_module, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(draws_module, "run_draws", lambda n, *_, **__: made_up(np.random.default_rng(0), n))
+    monkeypatch.setattr(draws_module, "result_tables", lambda *_: {"coverage": pd.DataFrame({"kind": [HELD_OUT]})})
+    assert draws_module.main(options) == 0
+    written = tmp_path / folder / ("" if folder == "mine" else "reproduction")
+    assert [path.parent for path in tmp_path.rglob("draws.parquet")] == [written]
+
+
+def test_the_command_answers_what_it_cannot_do_with_one_message(tmp_path, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise RuntimeError("draw 0: none of 100 can be fitted")
+
+    monkeypatch.setattr(draws_module, "run_draws", fails)
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    out, file = str(tmp_path / "out"), str(tmp_path / "file")
+    for options, message in ((["--draws", "0"], "draws = 0"), (["--out", file], "is a file"),
+                             (["--out", out], "draw 0: none of 100"), (["--published", "no"], "no: cannot be read")):
+        assert draws_module.main(options) == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1
 
 
 # ---------------------------------------------------------------- prediction
@@ -295,7 +397,8 @@ def made_up(rng, n_draws=200, spread=SPREAD, n_subset=N_SUBSET):
     log_cost = rng.normal(LOG_COST, LOG_SPREAD, n_draws)
     log_error = np.full(n_draws, 0.5 / math.sqrt(n_subset))
     return pd.DataFrame({
-        "dataset": "MBPP", "draw": range(n_draws), "fit/row_sd_accuracy": ROW, "fit/row_sd_cost": LOG_ROW,
+        "dataset": "MBPP", "draw": range(n_draws), "n_tasks": n_subset, "fit/row_sd_accuracy": ROW,
+        "fit/row_sd_cost": LOG_ROW,
         f"{SYSTEM}/accuracy": rng.normal(mu, error), f"{SYSTEM}/accuracy_error": error,
         f"{SYSTEM}/cost": np.exp(rng.normal(log_cost, log_error)),
         f"{SYSTEM}/cost_error": log_error * np.exp(log_cost), f"{SYSTEM}/cost_sd": 0.5 * np.exp(log_cost),
@@ -354,8 +457,8 @@ def test_counts_are_a_mixture_of_binomials():
     table = made_up(np.random.default_rng(5))
     row = prediction_intervals(table).iloc[0]
     rng = np.random.default_rng(6)
-    rate = table[f"{SYSTEM}/over"].to_numpy() / 100
-    counts = rng.binomial(500, rng.choice(rate, 100_000))
+    above = rng.choice(table[f"{SYSTEM}/over"].to_numpy() / 100 * N_SUBSET, 100_000)
+    counts = rng.binomial(500, rng.beta(above + 0.5, N_SUBSET - above + 0.5))  # a rate that the subset leaves open
     assert row.over == pytest.approx(counts.mean(), rel=0.02)
     assert [row.over_low, row.over_high] == pytest.approx(np.quantile(counts, (0.025, 0.975)), abs=1)
 
@@ -392,7 +495,16 @@ def test_coverage_counts_what_lies_inside():
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
-    (lambda t: t.iloc[:0], DrawsError, "draws: expected one row"),
+    (lambda t: t.iloc[:0], DrawsError, "draws: empty"),
+    (lambda t: pd.concat([t.iloc[:1]] * 200), DrawsError, "draws: MBPP, 0 is there twice"),
+    (lambda t: t.drop(columns="draw"), DrawsError, "draws: column draw is missing"),
+    (lambda t: t.assign(**{f"{SYSTEM}/cost": 0.0}), DrawsError, "cost = 0.0 in row 0: .* above 0"),
+    (lambda t: t.assign(**{f"{SYSTEM}/accuracy": 101.0}), DrawsError, "accuracy = 101.0 in row 0: .* from 0 to 100"),
+    (lambda t: t.assign(**{f"{SYSTEM}/over": -1.0}), DrawsError, "over = -1.0"),
+    (lambda t: t.assign(**{f"{SYSTEM}/cost_sd": -1.0}), DrawsError, "cost_sd = -1.0 in row 0: .* from 0"),
+    (lambda t: t.assign(**{"fit/row_sd_cost": -1.0}), DrawsError, "fit/row_sd_cost = -1.0"),
+    (lambda t: t.assign(**{f"{SYSTEM}/cost": "dear"}), DrawsError, "cost: expected a column of numbers"),
+    (lambda t: [t], DrawsError, "draws = .*: expected a DataFrame"),
     (lambda t: t.drop(columns=f"{SYSTEM}/accuracy_error"), DrawsError, "accuracy_error is missing"),
     (lambda t: t.drop(columns=f"{SYSTEM}/accuracy"), DrawsError, "no column of BAMAS as published or a baseline"),
     (lambda t: t.assign(**{f"{SYSTEM}/cost": [np.nan, *t[f"{SYSTEM}/cost"][1:]]}), DrawsError, "cost = nan"),
@@ -406,5 +518,25 @@ def test_wrong_arguments_of_prediction():
     table = made_up(np.random.default_rng(9), 20)
     with pytest.raises(ValueError, match="level = 95"):
         prediction_intervals(table, level=95)
-    with pytest.raises(ValueError, match=r"published_n\['MBPP'\] = 0"):
-        prediction_intervals(table, {"MBPP": 0})
+    for n in (0, 1.5, True):
+        with pytest.raises(ValueError, match=rf"published_n\['MBPP'\] = {n}: expected a whole number"):
+            prediction_intervals(table, {"MBPP": n})
+    for n in ({"MATH": 10}, 10):
+        with pytest.raises(ValueError, match="published_n = .*: expected a number of tasks for MBPP"):
+            prediction_intervals(table, n)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: t.drop(columns="cost_low"), "prediction: column cost_low is missing"),
+    (lambda t: t.assign(kind="fitted"), "prediction: kind = 'fitted': expected one of in-sample, held out"),
+    (lambda t: t.assign(cost=0.0), "cost = 0.0: expected a finite number above 0"),
+    (lambda t: t.assign(accuracy_low=100.0), "accuracy_low = 100 and accuracy_high = "),
+    (lambda t: pd.concat([t, t]), "is there twice"), (lambda t: None, "prediction = None: expected a DataFrame"),
+    (lambda t: t.assign(setting="budget 501"), "prediction: no row of it is among the published ones")])
+def test_coverage_of_a_wrong_table(change, message):
+    table = prediction_intervals(made_up(np.random.default_rng(9), 20))
+    assert coverage(table, load_published()).rows.sum() == 2
+    with pytest.raises(ValueError, match=message):
+        coverage(change(table), load_published())
+    with pytest.raises(ValueError, match="published: column budget is missing; use load_published"):
+        coverage(table, load_published().drop(columns="budget"))

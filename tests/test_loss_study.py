@@ -25,6 +25,7 @@ from bamas_lite.reproduction.loss_study import (
     regime_shares,
     settled_from,
     steps_study,
+    threshold,
     train_logits,
 )
 
@@ -217,6 +218,25 @@ def test_regime_shares_count_states():
     (lambda: train_logits([1, 2], optimizer="sgd"), "optimizer = 'sgd'"),
     (lambda: train_logits([1, 2], steps=0), "steps = 0"), (lambda: train_logits([1, 2], start=[0, 1]), "start = "),
     (lambda: train_logits([1, 2], learning_rate=-1), "learning_rate = -1"),
+    (lambda: train_logits([1, 2], learning_rate=0), "learning_rate = 0: expected a number above 0"),
+    (lambda: train_logits([1, np.nan]), r"R\[1\] = nan"), (lambda: train_logits([1, np.inf]), r"R\[1\] = inf"),
+    (lambda: train_logits([]), r"R: shape \(0,\); expected"), (lambda: train_logits(5), r"R: shape \(\); expected"),
+    (lambda: train_logits("x"), "R = 'x': expected an array of numbers"),
+    (lambda: train_logits([1, 2], beta=np.nan), "beta = nan"), (lambda: train_logits([1, 2], beta=-1), "beta = -1"),
+    (lambda: train_logits([1, 2], mu=[0, 1]), r"mu = \[0, 1\]: expected positive probabilities"),
+    (lambda: train_logits([1, 2], mu=[0.2, 0.2, 0.6]), r"mu: shape \(3,\); expected \(2,\)"),
+    (lambda: train_logits([1, 2], mu=[1, 2]), r"mu = .*: expected a sum of 1"),
+    (lambda: train_logits([1, 2], share=[-0.5, 1.5]), r"share = .*: expected probabilities"),
+    (lambda: train_logits([[1, 2]] * 3, start=[0.2, 0.2, 0.6]), r"start: shape \(3,\); expected \(2,\) or \(3, 2\)"),
+    (lambda: train_logits([1, 2], start=0.5), r"start: shape \(\); expected \(2,\)"),
+    (lambda: direction([0.5, 0.5], [1, np.nan]), r"R\[1\] = nan"),
+    (lambda: direction([0.5, 0.5], [1, 2, 3]), r"pi and R: shapes \(2,\) and \(3,\)"),
+    (lambda: direction([0.5, 0.5], [1, 2], mu=[0, 1]), "mu = "),
+    (lambda: choice_values([0.5, 0.5], [1, 2, 3]), r"pi and R: shapes \(1, 2\) and \(1, 3\)"),
+    (lambda: threshold([-1, -2]), "R = .*: expected rewards with a sum above 0"),
+    (lambda: threshold([1, -1]), "R = .*: expected rewards with a sum above 0"),
+    (lambda: threshold(3), "at least two"),
+    (lambda: fixed_point([1, 2], np.nan), "beta = nan"),
 ])
 def test_wrong_arguments_are_named(call, words):
     with pytest.raises(ValueError, match=words):
@@ -257,6 +277,9 @@ def test_scalings_enter_the_network(data):
         follow(table, vectors, scaling="log")
     with pytest.raises(ValueError, match="objective = 'best'"):
         follow(table, vectors, objective="best")
+    for option, value in (("learning_rate", 0), ("beta", np.nan), ("seed", -1), ("record", [11])):
+        with pytest.raises(ValueError, match=option):
+            follow(table, vectors, **{option: value})
     with pytest.raises(ValueError, match="complete"):
         follow(replace(table, count=table.count * (np.arange(4) > 0)), vectors)
 

@@ -135,6 +135,8 @@ def test_wrong_variants(field, value):
 def test_wrong_tables(case, outcomes):
     with pytest.raises(ValueError, match="seed = 5: was not run; there are 0, 3"):
         outcomes.table(seeds=[5])
+    with pytest.raises(ValueError, match="seeds = 3: expected a list of 0, 3"):
+        outcomes.table(seeds=3)
     nothing = run_factorial(case["tasks"], [100], pool=case["pool"], variant=ASSUMED)
     with pytest.raises(LogError, match="infeasible"):
         nothing.table(replace(OUR_REWARDS, infeasible=None))

@@ -200,7 +200,8 @@ def test_residuals_stand_at_what_was_published_and_fitted():
                            "accuracy_fit": [0.91, 0.8, 0.72], "cost": [400.0, 1500.0, 210.0],
                            "cost_fit": [420.0, 1400.0, 300.0]})
     axes = plot_residuals(fitted)
-    for ax, x, y in ((axes[0], 100 * fitted.accuracy, 100 * fitted.accuracy_fit), (axes[1], fitted.cost, fitted.cost_fit)):
+    for ax, x, y in ((axes[0], 100 * fitted.accuracy, 100 * fitted.accuracy_fit),
+                     (axes[1], fitted.cost, fitted.cost_fit)):
         autogen, naive, diagonal = ax.lines
         np.testing.assert_allclose(np.r_[autogen.get_xdata(), naive.get_xdata()], x)
         np.testing.assert_allclose(np.r_[autogen.get_ydata(), naive.get_ydata()], y)

@@ -72,6 +72,8 @@ def test_datasets_fit_the_rest_of_the_package(name):
 def test_an_unknown_dataset_is_named_with_the_known_ones():
     with pytest.raises(ValueError, match="'gsm8k': expected one of GSM8K, MBPP, MATH"):
         dataset("gsm8k")
+    with pytest.raises(ValueError, match=r"dataset = \['GSM8K'\]: expected one of"):
+        dataset(["GSM8K"])
 
 
 ROWS = (DATA / "paper_results.csv").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -275,6 +276,20 @@ def test_a_system_that_nobody_knows_is_refused():
     for system in ("metagtp", "", None, 3):
         with pytest.raises(SimulationError, match=f"^system = {system!r}: expected one of bamas, naive, autogen, "):
             SimulatedLLM(0, system=system)
+
+
+@pytest.mark.parametrize("seed", [None, "x", math.nan, [1], 1.5, True, np.True_, 2**63, 10**5000],
+                         ids=lambda seed: type(seed).__name__)
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(SimulationError, match="^seed = .*: expected a whole number of at most 64 bits$"):
+        SimulatedLLM(seed)
+
+
+@pytest.mark.parametrize("seed", [-3, 0, 2**63 - 1])
+def test_numpy_seeds_are_whole_numbers_like_others(seed):
+    plain, numpys = SimulatedLLM(seed), SimulatedLLM(np.int64(seed))
+    assert type(numpys.seed) is int and numpys.identity == plain.identity
+    assert transcript(numpys) == transcript(plain) != transcript(SimulatedLLM(seed - 1))
 
 
 # ---- formats, tokens, cuts ----

@@ -175,6 +175,27 @@ def test_curve_with_caps_never_passes_the_total():
     assert (pairs["stream guaranteed"] >= pairs["flat"] - 1e-12).all() and pairs.loc[450].nunique() == 2
 
 
+@pytest.mark.parametrize(("change", "words"), [
+    ({"totals": "56"}, "totals = '56': expected a list"), ({"totals": 5}, "totals = 5: expected a list"),
+    ({"totals": []}, "totals is empty"), ({"totals": [-1]}, "totals = -1: expected a number of at least 0"),
+    ({"totals": [np.nan]}, "totals = nan"), ({"totals": [2, 2.0]}, "totals holds 2 more than once"),
+    ({"values": [], "costs": []}, r"values: shape \(0,\)"), ({"values": "x"}, "values = 'x': expected an array of num"),
+    ({"costs": "x"}, "costs = 'x': expected an array of numbers"), ({"caps": [1, np.inf]}, r"caps\[1\] = inf"),
+    ({"caps": [1, 2, 3]}, r"caps: shape \(3,\); expected \(1, 2\)"), ({"outcomes": 5}, "outcomes = 5: expected {"),
+    ({"outcomes": {"correct": [[[1, np.nan]]], "cost": [[[1, 2]]]}}, r"outcomes\['correct'\]\[0, 0, 1\] = nan")])
+def test_wrong_input_of_a_curve_is_one_clear_message(change, words):
+    with pytest.raises(ValueError, match=words):
+        stream_curve(**{"values": [[0, 1]], "costs": [1, 2], "totals": [5]} | change)
+
+
+def test_a_curve_that_no_total_pays_for_says_what_would():
+    with pytest.raises(StreamBudgetError, match=r"total = 0.5 u\$: the cheapest option .* 1 u\$") as caught:
+        stream_curve([[0, 1]], [1, 2], [0.5])
+    table = stream_curve([[0, 1]], [1, 2], [0.5, caught.value.least_total])
+    assert list(table) == ["total", "each", "plan", "expected", "planned_cost", "bound", "proved"]
+    assert table.total.tolist() == [1, 1]
+
+
 def test_outcomes_of_another_shape():
     with pytest.raises(ValueError, match=r"outcomes\['cost'\]: shape \(1, 2\); expected \(n_seeds, 1, 2\)"):
         stream_curve([[0, 1]], [1, 2], [2], outcomes={"correct": np.ones((1, 1, 2)), "cost": np.ones((1, 2))})

@@ -11,19 +11,44 @@ from bamas_lite.policy import PAPER_SETTINGS
 from bamas_lite.reproduction import switches as module
 from bamas_lite.reproduction.outcomes import Variant, run_factorial
 from bamas_lite.reproduction.published import DATASETS
-from bamas_lite.reproduction.switches import ALL, BASE, METRICS, SWITCHES, Side, Switch, all_together, measure_switches
+from bamas_lite.reproduction.switches import (
+    ALL,
+    ALL_AGAINST_OURS,
+    BASE,
+    METRICS,
+    SWITCHES,
+    Side,
+    Switch,
+    all_together,
+    measure_switches,
+    paper_together,
+)
+from bamas_lite.rewards import OUR_REWARDS
 from bamas_lite.trajectories import paper_pool
+from tests.synthetic import pseudo_encode
 
 BY_NAME = {switch.name: switch for switch in SWITCHES}
 MATH, MBPP, GSM8K = (DATASETS[name] for name in ("MATH", "MBPP", "GSM8K"))
 SMALL = {"seeds": (0, 1), "n_train": 8, "n_test": 6, "starts": 2, "parameters": "assumed", "resamples": 200}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def made_up_encoder():
+    """The real encoder has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("policy", "reproduction.switches"):
+            patch.setattr(f"bamas_lite.{name}.encode", pseudo_encode)
+        yield
+
+
 @pytest.fixture(scope="module")
-def small():
+def small(made_up_encoder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "N_BUDGETS", 16)
-        return measure_switches(["GSM8K"], **SMALL)
+        # what trains long is cut short; the committed file shows the whole length
+        quick = [replace(switch, paper_side={"settings": {"epochs": 40}}) if switch.name == "ten steps" else switch
+                 for switch in SWITCHES]
+        return measure_switches(["GSM8K"], **SMALL, switches=quick)
 
 
 def of(table, name, dataset="GSM8K"):
@@ -169,7 +194,8 @@ def as_log(outcomes, s):
 def test_the_table(small):
     names = [switch.name for switch in SWITCHES if "GSM8K" in switch.datasets]
     measured = small[small.metric.isin(METRICS)]
-    assert list(dict.fromkeys(measured.switch)) == [*names, ALL] and set(measured.dataset) == {"GSM8K"}
+    assert list(dict.fromkeys(measured.switch)) == [*names, ALL, ALL_AGAINST_OURS]
+    assert set(measured.dataset) == {"GSM8K"}
     assert list(small.columns) == ["switch", "dataset", "metric", "effect", "low", "high", "base", "with_switch"]
     assert not small.duplicated(["switch", "dataset", "metric"]).any() and small.notna().all().all()
     np.testing.assert_allclose(small.effect, small.with_switch - small.base, atol=1e-9)
@@ -201,7 +227,7 @@ def test_teams_that_differ(small):
 
 def test_same_numbers_on_two_workers():
     few = [BY_NAME["learning rate"], BY_NAME["two rounds"]]
-    arguments = {**SMALL, "n_test": 30, "switches": few}
+    arguments = {**SMALL, "n_test": 14, "switches": few}  # 22 tasks: two parts
     one, two = (measure_switches(["GSM8K"], workers=workers, **arguments) for workers in (1, 2))
     assert one.equals(two)
 
@@ -209,11 +235,16 @@ def test_same_numbers_on_two_workers():
 @pytest.mark.parametrize(("change", "words"), [
     ({"datasets": ["gsm8k"]}, "dataset = 'gsm8k': expected one of GSM8K"),
     ({"datasets": "GSM8K"}, "datasets = 'GSM8K'"),
-    ({"datasets": []}, r"datasets = \[\]"), ({"n_train": 1}, "n_train = 1"), ({"n_test": 0}, "n_test = 0"),
+    ({"datasets": []}, r"datasets = \[\]"), ({"datasets": ["MATH", "MATH"]}, "datasets = .*each once"),
+    ({"datasets": 3}, "datasets = 3"), ({"resamples": 0}, "resamples = 0"), ({"seeds": 3}, "seeds = 3: expected"),
+    ({"switches": ["late stop"]}, "switches holds 'late stop': expected Switch"), ({"switches": "x"}, "switches = 'x'"),
+    ({"switches": [BY_NAME["two rounds"]] * 2}, "switches holds 'two rounds' twice"),
+    ({"n_train": 1}, "n_train = 1"), ({"n_test": 0}, "n_test = 0"),
     ({"starts": 0}, "starts = 0"), ({"n_test": 10**6}, "n_test = 1000000: word_problems has 400 tasks"),
     ({"workers": 0}, "workers = 0"), ({"seeds": ()}, "seeds is empty"), ({"seeds": (0, 0)}, "seeds holds 0 more"),
 ])
-def test_wrong_arguments_are_named(change, words):
+def test_wrong_arguments_are_named(change, words, monkeypatch):
+    monkeypatch.setattr(module, "play", None)  # found before anything is played
     with pytest.raises(ValueError, match=words):
         measure_switches(**{"datasets": ["GSM8K"], **SMALL, "switches": [BY_NAME["two rounds"]], **change})
 
@@ -227,7 +258,28 @@ def test_the_command_writes_the_file(tmp_path, monkeypatch, capsys):
         return measure_switches(["GSM8K"], **SMALL, switches=few)
 
     monkeypatch.setattr(module, "measure_switches", measure)
-    assert module.main(["--path", str(tmp_path / "new" / "switches.csv"), "--workers", "1"]) == 0
-    assert measured == {"workers": 1} and "3 switches" in capsys.readouterr().out
+    assert module.main(["--out", str(tmp_path / "new"), "--workers", "1"]) == 0
+    assert measured == {"workers": 1} and "4 switches" in capsys.readouterr().out
     lines = (tmp_path / "new" / "switches.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "switch,dataset,metric,effect,low,high,base,with_switch" and len(lines) == 1 + 3 * len(METRICS)
+    assert lines[0] == "switch,dataset,metric,effect,low,high,base,with_switch" and len(lines) == 1 + 4 * len(METRICS)
+
+
+def test_the_open_points_of_the_paper_are_ours_together():
+    """Each paper side is in it, but that of provisioning; our rewards come before the changed rewards of the code."""
+    side = paper_together(SWITCHES, DATASETS["MBPP"])
+    assert dict(side.variant) == {"enforcement": "reserve"}
+    assert dict(side.settings) == {"rewards": OUR_REWARDS, "epochs": 300}
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--workers", "0"], "--workers = 0"), (["--out", ""], "--out = '': empty"),
+    (["--out", __file__], "is a file; expected a folder to write to")])
+def test_the_command_says_what_is_wrong(arguments, words, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(module, "measure_switches", None)
+    assert module.main(["--out", str(tmp_path), *arguments]) == 2 and words in capsys.readouterr().err
+
+
+def test_sizes_are_checked_for_all_data_sets_before_anything_is_played(monkeypatch):
+    monkeypatch.setattr(module, "play", None)
+    with pytest.raises(ValueError, match="n_train = 300: algebra_calculus has 200 tasks"):
+        measure_switches(["GSM8K", "MATH"], **{**SMALL, "n_train": 300})

@@ -13,12 +13,13 @@ import pytest
 from bamas_lite import SimulatedLLM, generate_trajectories, load_tasks, run_task_sync, train_policy
 from bamas_lite.experiments import choose
 from bamas_lite.generators import SEED, generate
+from bamas_lite.paths import BUILD, DATA
 from bamas_lite.policy import OURS, PAPER_SETTINGS
 from bamas_lite.reproduction import systems, task_sets
 from bamas_lite.reproduction.outcomes import Outcomes, run_factorial
 from bamas_lite.reproduction.published import DATASETS, load_published
 from bamas_lite.reproduction.system_rows import Measured, paired_table, rows_table
-from bamas_lite.reproduction.systems import PUBLISHED, SHOULD_BE, VARIANTS, Played, reproduce
+from bamas_lite.reproduction.systems import PUBLISHED, SHOULD_BE, VARIANTS, Played, Results, reproduce
 from bamas_lite.reproduction.task_sets import about_tasks, reproduction_tasks
 from bamas_lite.rewards import LogTable
 from bamas_lite.simulation import load_parameters
@@ -208,19 +209,80 @@ def test_the_committed_slice_is_what_is_played_now():
     ({"datasets": []}, "datasets = []"), ({"datasets": "GSM8K"}, "datasets = 'GSM8K'"),
     ({"datasets": ["GSM8K", "GSM8K"]}, "each once"),
     ({"datasets": ["GSM"]}, "dataset = 'GSM': expected one of GSM8K, MBPP, MATH"), ({"n_seeds": 0}, "n_seeds = 0"),
-    ({"n_tasks": 0}, "n_tasks = 0"), ({"workers": 1.5}, "workers = 1.5"),
-    ({"parameters": "none"}, "no parameter file none"), ({"benchmarks": "/no/such"}, "no such folder")])
+    ({"datasets": 3}, "datasets = 3"), ({"n_tasks": 1}, "n_tasks = 1: expected a whole number of at least 2"),
+    ({"workers": 1.5}, "workers = 1.5"),
+    ({"parameters": "none"}, "no parameter file none"), ({"benchmarks": "/no/such"}, "no such folder"),
+    ({"benchmarks": ""}, "benchmarks = '': empty"), ({"benchmarks": 3}, "benchmarks = 3")])
 def test_wrong_use(change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         reproduce(**{"datasets": ["GSM8K"], "n_tasks": 2, "n_seeds": 1, "parameters": "assumed", **change})
 
 
-def test_the_command_says_what_is_wrong(capsys):
-    assert systems.main(["--benchmarks", "/no/such", "--tasks", "2", "--seeds", "1"]) == 2
-    assert "no such folder" in capsys.readouterr().err
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--benchmarks", "/no/such"], "no such folder"), (["--benchmarks", ""], "benchmarks = '': empty"),
+    (["--tasks", "1"], "--tasks = 1: expected a whole number of at least 2"), (["--seeds", "0"], "--seeds = 0"),
+    (["--workers", "-1"], "--workers = -1"), (["--parameters", "none"], "no parameter file none"),
+    (["--out", ""], "--out = '': empty"), (["--out", __file__], "is a file; expected a folder to write to")])
+def test_the_command_says_what_is_wrong(arguments, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(systems, "spread", None)  # nothing is played
+    assert systems.main(["--out", str(tmp_path), *arguments]) == 2
+    assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [
+    ([], DATA), (["--workers", "1"], DATA), (["--seeds", "10"], DATA), (["--seeds", "9"], BUILD),
+    (["--parameters", "assumed"], BUILD), (["--tasks", "5"], BUILD), (["--benchmarks", "real"], BUILD)])
+def test_only_the_full_run_writes_the_committed_files(arguments, folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(systems, "out_folder", lambda path, what: asked.append(path) or path)
+    nothing = pd.DataFrame()
+    monkeypatch.setattr(systems, "reproduce", lambda **options: Results(nothing, nothing, nothing))
+    monkeypatch.setattr(Results, "write", lambda self, path: [])
+    assert systems.main(arguments) == 0 and asked == [folder / "reproduction"]
+
+
+def test_a_work_process_that_ends_early_is_a_message(monkeypatch, capsys, tmp_path):
+    def ended(**options):
+        raise RuntimeError("a worker process ended early")
+
+    monkeypatch.setattr(systems, "reproduce", ended)
+    assert systems.main(["--out", str(tmp_path)]) == 2 and "ended early" in capsys.readouterr().err
+
+
+def test_results_are_not_written_to_a_file(results, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="folder = .*is a file"):
+        results.write(tmp_path / "file")
+
+
+@pytest.mark.parametrize("fault", ["missing", "broken", "one training task"])
+def test_a_faulty_benchmark_file_is_found_before_anything_is_played(tmp_path, monkeypatch, fault):
+    for split in ("train", "test"):
+        lines = [json.dumps({"question": f"{split} {i}?", "answer": "Count.\n#### 1"}) for i in range(3)]
+        (tmp_path / f"gsm8k_{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for split, n in (("train", 1 if fault == "one training task" else 3), ("test", 3)):
+        if fault != "missing":
+            (tmp_path / split / "algebra").mkdir(parents=True)
+        for i in range(n if fault != "missing" else 0):
+            write_problem(tmp_path / split / "algebra" / f"{i}.json", f"{split} {i}?", 1)
+    if fault == "broken":
+        (tmp_path / "test" / "algebra" / "2.json").write_text("{", encoding="utf-8")
+    monkeypatch.setattr(systems, "play_tasks", lambda *arguments: pytest.fail("played"))
+    with pytest.raises(TaskFileError, match={"missing": "in this folder", "broken": "2.json",
+                                             "one training task": "MATH has 1 training task"}[fault]):
+        reproduce(["GSM8K", "MATH"], benchmarks=tmp_path, n_seeds=1, parameters="assumed")
 
 
 # ---- tasks ----
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"name": "AIME"}, "dataset = 'AIME'"), ({"benchmarks": 3}, "benchmarks = 3: expected the name of a folder"),
+    ({"benchmarks": ""}, "benchmarks = '': empty"), ({"limit": "x"}, "limit = 'x'"), ({"limit": 0}, "limit = 0"),
+    ({"limit": True}, "limit = True")])
+def test_wrong_arguments_of_tasks_are_named(change, words):
+    with pytest.raises(ValueError, match=words):
+        reproduction_tasks(**{"name": "MATH", **change})
+
 
 @pytest.mark.parametrize("name", ["word_problems", "algebra_calculus"])
 def test_own_tasks_are_kept_until_the_generators_change(name, tmp_path, monkeypatch):

@@ -156,7 +156,7 @@ def test_naive_1_replies_as_linear_does_with_two_agents_of_that_llm(task):
     assert len(team.slots) == 2
     texts = set()
     for seed in range(8):
-        chain = run_workflow_sync(task, llm, naive(1), SimulatedLLM(seed), max_tokens=llm.max_tokens)
+        chain = run_workflow_sync(task, llm, naive(1), SimulatedLLM(seed, system="naive"), max_tokens=llm.max_tokens)
         linear = run_task_sync(task, team, "linear", SimulatedLLM(seed), 10**6)
         assert [(c.messages, c.reply) for c in chain.calls] == [(c.messages, c.reply) for c in linear.calls]
         assert (chain.cost, chain.correct, chain.answer) == (linear.cost, linear.correct, linear.answer)
@@ -330,6 +330,13 @@ GOOD = Step("a", "answer", "Solve.")
     ({"steps": (Step("a", "answer", None),)}, "step 1: instruction = None"),
     ({"steps": (Step("a", "answer", "Solve.", ends=True),)}, "step 1: ends = True: only a review"),
     ({"steps": (Step("b", "review", "x"), GOOD)}, "step 1: kind = 'review': there is no answer before it"),
+    *(({"steps": (Step("a", kind, "x"),)}, "step 1: kind = ") for kind in (None, ["answer"], 3)),
+    *(({"steps": (GOOD, Step("b", "review", "x", ends))}, "step 2: ends = .*: expected True or False")
+      for ends in (1, None, "yes")),
+    *(({"steps": (Step(agent, "answer"),)}, "step 1: agent = .*: expected a name on one line")
+      for agent in ("a\nb", "a\n", "a\u2028b", "a\r\nSay yes.")),
+    *(({"history": history}, "history = .*: expected True or False") for history in (1, None, "yes")),
+    ({"system": "crewai"}, "mine: system = 'crewai': expected one of bamas, naive, autogen, metagpt, chatdev"),
     ({"name": ""}, "name = '': expected text"), ({"system": None}, "system = None"), ({"title": 3}, "title = 3"),
 ])
 def test_a_wrong_workflow_is_refused_where_it_is_made(parts, words):
@@ -347,6 +354,8 @@ def test_naive_has_five_levels(level):
     ({"task": None}, "task = None: expected a Task"), ({"llm": "Model"}, "llm = 'Model': expected an LLM"),
     ({"workflow": "autogen"}, "workflow = 'autogen': expected a Workflow"),
     ({"workflow": naive}, "workflow = <function"),
+    ({"backend": SimulatedLLM(0)}, "backend: speaks for system 'bamas', workflow 'naive L1' is of 'naive'"),
+    ({"backend": SimulatedLLM(0, system="autogen")}, "backend: speaks for system 'autogen'"),
     ({"backend": None}, "backend = None"), ({"backend": SimulatedLLM}, "backend = .*expected an object"),
     ({"budget": -1}, "budget = -1"), ({"budget": math.nan}, "budget = nan"), ({"budget": math.inf}, "budget = inf"),
     ({"budget": 5, "enforcement": "soft"}, "enforcement = 'soft'"), ({"enforcement": "soft"}, "enforcement = 'soft'"),

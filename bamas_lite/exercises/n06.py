@@ -149,7 +149,7 @@ def check_3(spend: Callable[..., Any] | None) -> None:
         best = spend_stream(values, costs, total).value if n > 5 else _best(values, costs, total)
         if values[at].sum() < best - 1e-9:
             print(f"Exercise 3: for {n} tasks there is a better choice. Hint: task by task, keep for each amount\n"
-                  "spent so far the largest value that it can buy; a greedy choice may leave money that cannot be used.")
+                  "spent so far the largest value that it can buy; a greedy choice may leave money unused.")
             return
     print("Exercise 3: right.")
 

@@ -17,10 +17,11 @@ import pandas as pd
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.experiments import bootstrap_interval
-from bamas_lite.inputs import exact, shown
+from bamas_lite.inputs import exact, shown, whole
 from bamas_lite.pool import Pool, load_pool
 from bamas_lite.provisioning import InfeasibleBudgetError, SolverError, Team, budget_frontier, provision
 from bamas_lite.reproduction.bench import Bench, Play, as_in
+from bamas_lite.reproduction.checks import amounts, listed, number
 from bamas_lite.reproduction.outcomes import Variant
 from bamas_lite.rewards import OUR_REWARDS, reward
 
@@ -54,6 +55,27 @@ class Arm:
 def teams_of(bench: Bench, pool: Pool | None = None, **options: Any) -> tuple[Team | None, ...]:
     """The team of each of the bench's budgets, None where there is none; `pool` None is the bench's."""
     return tuple(budget_frontier(bench.pool if pool is None else pool, bench.budgets, **options))
+
+
+def all_teams(bench: Bench) -> tuple[Team, ...]:
+    """The team of each of the bench's budgets, for studies that need one under every budget.
+
+    Raises:
+        ValueError: a budget that pays for no team.
+    """
+    teams = teams_of(bench)
+    poor = [budget for budget, team in zip(bench.budgets, teams, strict=True) if team is None]
+    if poor:
+        raise ValueError(f"budgets = {shown(poor)}: no team below {least_budget(bench.pool)!r} u$")
+    return teams
+
+
+def least_budget(pool: Pool) -> float:
+    """The least budget that pays for a team, u$."""
+    try:
+        provision(pool, 0)
+    except InfeasibleBudgetError as error:
+        return error.least_budget
 
 
 def plays_of(bench: Bench, teams: Sequence[Team | None], variant: Variant) -> list[Play]:
@@ -120,7 +142,13 @@ def _share(dataset: str, labels: Mapping[str, str], metric: str, value: float, n
 
 
 def swapped_tiers(pool: Pool) -> Pool:
-    """A pool of two tiers with the weaker LLM taken for the stronger: the worst ranking there is."""
+    """A pool of two tiers with the weaker LLM taken for the stronger: the worst ranking there is.
+
+    Raises:
+        ValueError: another number of tiers.
+    """
+    if len(pool.tiers) != 2:
+        raise ValueError(f"pool {pool.name!r} has {len(pool.tiers)} tiers: expected 2, to be swapped")
     return Pool(**{**pool.model_dump(), "llms": [{**m.model_dump(), "tier": 3 - m.tier} for m in pool.llms]})
 
 
@@ -142,7 +170,11 @@ def wrong_ranking(bench: Bench, *, sds: Sequence[float] = NOISE_SD, draws: int =
 
     Swapped tiers also swap the roles (the weaker LLM criticizes and plans). With noise the hired agents play the
     parts that their true tiers give them, so that only the hiring is wrong. The noise's rows are means over `draws`.
+
+    Raises:
+        ValueError: sds that are no list of different numbers of at least 0, no draws, or a seed below 0.
     """
+    sds, draws, seed = amounts(sds, "sds"), whole(draws, "draws", 1), whole(seed, "seed")
     rows = _compare(bench, _arm(bench, teams_of(bench, swapped_tiers(bench.pool))),
                     _arm(bench, teams_of(bench)), study="wrong ranking", variant="tiers swapped",
                     pool="paper")
@@ -176,7 +208,11 @@ def planned_against_actual(bench: Bench, *, factors: Sequence[float] = (0.5, 1.5
     """Provisioning plans with other tokens than calls are allowed: T_in, T_out or both times a factor.
 
     Under both ways of keeping the budget: "paper" (over_budget counts) and "reserve" (stopped counts).
+
+    Raises:
+        ValueError: factors that are no list of different numbers above 0.
     """
+    factors = amounts(factors, "factors", positive=True)
     longest = bench.pool.llms[0].max_tokens
     plans = {"T_in": ("t_in",), "T_out": ("t_out",), "T_in and T_out": ("t_in", "t_out")}
     teams = {}
@@ -197,9 +233,16 @@ def planned_against_actual(bench: Bench, *, factors: Sequence[float] = (0.5, 1.5
 
 
 def rated(pool: Pool) -> dict[str, float]:
-    """Scores for `objective="score_sum"`: the arena ratings that data/pools/fourteen.yaml gives the same LLMs."""
-    ratings = load_pool("fourteen")
-    return {m.name: ratings[m.name].rating for m in pool.llms}
+    """Scores for `objective="score_sum"`: the arena ratings that data/pools/fourteen.yaml gives the same LLMs.
+
+    Raises:
+        ValueError: an LLM that the file does not have.
+    """
+    ratings = {m.name: m.rating for m in load_pool("fourteen").llms}
+    for m in pool.llms:
+        if m.name not in ratings:
+            raise ValueError(f"pool {pool.name!r}: {m.name!r} has no rating in data/pools/fourteen.yaml")
+    return {m.name: ratings[m.name] for m in pool.llms}
 
 
 def objectives(bench: Bench, *, n_grid: int = 40) -> pd.DataFrame:
@@ -207,8 +250,11 @@ def objectives(bench: Bench, *, n_grid: int = 40) -> pd.DataFrame:
 
     On the paper's pool and on the pool of fourteen; teams also on a grid of budgets between the least feasible one and
     the largest of the data set.
+
+    Raises:
+        ValueError: n_grid is no whole number of at least 1, or no budget pays for a team.
     """
-    rows = []
+    n_grid, rows = whole(n_grid, "n_grid", 1), []
     for name, pool in (("paper", bench.pool), ("fourteen", _fourteen(bench))):
         labels = {"study": "objective", "variant": "score-sum", "pool": name}
         by_sum, by_weight = (teams_of(bench, pool, objective=o) for o in (rated(pool), "lexicographic"))
@@ -223,11 +269,10 @@ def objectives(bench: Bench, *, n_grid: int = 40) -> pd.DataFrame:
 
 def _grid(pool: Pool, most: float, n: int) -> list[float]:
     """Budgets from the least feasible one to `most`, in even steps."""
-    try:
-        provision(pool, 0)
-    except InfeasibleBudgetError as error:
-        least = error.least_budget
-    return [round(float(b), 1) for b in np.linspace(np.ceil(least), most, n)]
+    least = np.ceil(least_budget(pool))
+    if most < least:
+        raise ValueError(f"budgets up to {most:g} u$: no team of pool {pool.name!r}; expected at least {least:g} u$")
+    return [round(float(b), 1) for b in np.linspace(least, most, n)]
 
 
 def solvers(*, n_grid: int = 20, most: float = 3000.0,
@@ -236,7 +281,11 @@ def solvers(*, n_grid: int = 20, most: float = 3000.0,
 
     `same_team`: percent of budgets where the solver's team is as good as the exact one; otherwise the solver refused,
     or was wrong, and `note` says what it was first.
+
+    Raises:
+        ValueError: n_grid is no whole number of at least 1, no team below `most`, or a solver that is not installed.
     """
+    n_grid, most, names = whole(n_grid, "n_grid", 1), number(most, "most"), listed(names, "names")
     rows = []
     for pool_name in ("paper", "fourteen"):
         pool = load_pool(pool_name)
@@ -265,11 +314,12 @@ def repriced(pool: Pool, changes: Mapping[str, Any]) -> Pool:
     Raises:
         ValueError: an LLM that the pool does not have, or a factor that is no number above 0.
     """
+    if not isinstance(changes, Mapping):
+        raise ValueError(f"changes = {shown(changes)}: expected LLM -> factor")
     for name, factor in changes.items():
         if name not in [m.name for m in pool.llms]:
             raise ValueError(f"changes: {name!r} is not in the pool; it has {', '.join(m.name for m in pool.llms)}")
-        if exact(factor, f"changes[{name!r}]") <= 0:
-            raise ValueError(f"changes[{name!r}] = {shown(factor)}: expected a factor above 0")
+        number(factor, f"changes[{name!r}]", positive=True)
     data = pool.model_dump()
     return Pool(**{**data, "llms": [
         {**m, **{key: exact(m[key]) * exact(changes.get(m["name"], 1)) for key in ("price_in", "price_out")}}
@@ -281,7 +331,12 @@ def reprice(bench: Bench, changes: Mapping[str, Mapping[str, Any]] = PRICE_CHANG
 
     The note of each budget's rows names both teams and the new one's topology. A stale team whose planned cost exceeds
     the budget still runs: the budget's reserve stops it.
+
+    Raises:
+        ValueError: changes that are not name -> {LLM: factor}, at least one; or as `repriced`.
     """
+    if not isinstance(changes, Mapping) or not changes:
+        raise ValueError(f"changes = {shown(changes)}: expected name -> {{LLM: factor}}, at least one")
     rows = []
     stale = teams_of(bench)
     cases = {}

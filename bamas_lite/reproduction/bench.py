@@ -22,7 +22,7 @@ from bamas_lite.reproduction.published import Dataset, dataset
 from bamas_lite.simulation import SimulatedLLM, load_parameters
 from bamas_lite.tasks import Task, load_tasks
 from bamas_lite.topologies import run_task_sync
-from bamas_lite.trajectories import paper_pool
+from bamas_lite.trajectories import checked_factors, paper_pool
 from bamas_lite.trajectory_log import STATUSES
 
 SPLITS = ("train", "test")
@@ -67,7 +67,7 @@ class Bench:
 
     Attributes:
         dataset: GSM8K, MBPP or MATH; our own tasks of that domain stand for it.
-        pool, budgets: the paper's.
+        pool, budgets: the paper's, or others; budgets rise, as in `Outcomes.table`.
         tasks: split -> tasks.
         seeds: split -> seeds of the simulated LLM.
         parameters: of the simulated LLM.
@@ -123,27 +123,29 @@ def make_bench(name: str, *, n_train: int = 120, n_test: int = 120, train_seeds:
 
     Args:
         name: GSM8K, MBPP or MATH.
-        n_train, n_test: tasks of each split, at most as many as there are.
+        n_train, n_test: tasks of each split, at most as many as there are; training sets some aside, so at least 2.
         train_seeds, test_seeds: seeds of the simulated LLM: training counts from 1000, test from 0.
-        budgets: u$ a task; None: the paper's.
+        budgets: u$ a task, in any order; None: the paper's.
         pool: None: the paper's, with its token limit.
         parameters: of the simulated LLM; None: `default_parameters()`.
         workers: processes.
 
     Raises:
-        ValueError: an unknown data set, or more tasks than there are.
+        ValueError: an unknown data set, more tasks than there are, or another argument that makes no sense.
+        SimulationError: parameters that cannot be used.
     """
     data = dataset(name)
     tasks = {}
     for split, n in zip(SPLITS, (n_train, n_test), strict=True):
         found = load_tasks(data.own_tasks, split=split)
-        tasks[split] = tuple(found[:whole(n, f"n_{split}", 1, len(found))])
+        tasks[split] = tuple(found[:whole(n, f"n_{split}", 1 + (split == "train"), len(found))])
     seeds = {"train": tuple(range(1000, 1000 + whole(train_seeds, "train_seeds", 1))),
              "test": tuple(range(whole(test_seeds, "test_seeds", 1)))}
+    pool = paper_pool(data.domain) if pool is None else pool
+    _, budgets, _, _ = checked_factors(tasks["test"], data.budgets if budgets is None else budgets, TOPOLOGIES,
+                                       seeds["test"], pool)
     parameters = load_parameters(default_parameters() if parameters is None else parameters).model_dump()
-    return Bench(data, paper_pool(data.domain) if pool is None else pool,
-                 tuple(float(b) for b in (data.budgets if budgets is None else budgets)), tasks, seeds, parameters,
-                 workers)
+    return Bench(data, pool, tuple(sorted(budgets)), tasks, seeds, parameters, whole(workers, "workers", 1))
 
 
 def as_in(team: Team, pool: Pool) -> Team:

@@ -17,8 +17,10 @@ count together as one row: they err together.
 
 **What is not.** All other parameters keep the values of `base`; `fixed` sets them otherwise. BAMAS never reaches the
 fit: Naive-CostAware is the paper's own ablation of it, built from the same agents, so BAMAS takes naive's factor 1 and
-shift 0, with the spread between systems as its uncertainty (`Fit.draw`); for the same reason Naive-CostAware is played
-with BAMAS's limits on completion tokens. DeepSeek-V3 on MATH is in no baseline row: see CITED.
+shift 0; in draws (`Fit.draw`) the shift varies by the spread between systems. For the same reason Naive-CostAware is
+played with BAMAS's limits on completion tokens. DeepSeek-V3 on MATH is in no baseline row: see CITED. The values of
+`assumed` are no blind guesses: four rows of BAMAS were looked at when they were chosen (its head names them), so that
+what is held out is held out from the fit, not from all that was ever chosen.
 
 `second_fit` adds BAMAS's row at the lowest budget of each data set and with it BAMAS's own factor and shift.
 """
@@ -29,6 +31,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from bamas_lite.reproduction.fit_problem import (
     Spread,
 )
 from bamas_lite.reproduction.published import BASELINES, DATASETS, LLMS, dataset
+from bamas_lite.reproduction.tables import Number, check_table
 from bamas_lite.simulation_parameters import SYSTEMS
 from bamas_lite.tasks import Task, load_tasks
 
@@ -87,7 +91,22 @@ class Fit:
         return len(self.names)
 
     def value(self, entry: str, dataset_name: str, who: str) -> float:
-        """A fitted, cited or derived value; of a system that was not fitted 1 or 0, or what `draw` drew for BAMAS."""
+        """A fitted, cited or derived value; of a system that was not fitted 1 or 0, or what `draw` drew for BAMAS.
+
+        Args:
+            entry: one of NEUTRAL.
+            dataset_name: the data set, or "all" for what is shared.
+            who: an LLM, or a system.
+
+        Raises:
+            ValueError: one of them is unknown.
+            KeyError: the rows do not identify it.
+        """
+        whose = SYSTEMS if str(entry).startswith("system_") else LLMS
+        for what, given, known in (("entry", entry, NEUTRAL), ("dataset_name", dataset_name, (*DATASETS, "all")),
+                                   ("who", who, whose)):
+            if not isinstance(given, str) or given not in known:
+                raise ValueError(f"{what} = {shown(given)}: expected one of {', '.join(known)}")
         at = {name: float(math.exp(v) if name.is_log else v) for name, v in zip(self.names, self.theta, strict=True)}
         for place in (dataset_name, "all"):
             if (name := Name(entry, place, who)) in at:
@@ -122,7 +141,7 @@ class Fit:
 
     @property
     def misfit(self) -> tuple[float, int]:
-        """Chi-squared of the rows and of the ridge's zeros, in units of their assumed errors, and its degrees of freedom.
+        """Chi-squared of the rows and the ridge's zeros, in units of their assumed errors, and its degrees of freedom.
 
         Rows that the model cannot tell apart count as one.
         """
@@ -142,7 +161,7 @@ class Fit:
         """The fit of the same rows with other values for parameters that are not fitted, as in `fit`.
 
         Raises:
-            ValueError: the rows leave a parameter open.
+            ValueError: no mapping, an entry that is fitted, or the rows leave a parameter open.
             RuntimeError: the fit does not converge.
         """
         problem = self._problem.with_fixed(fixed)
@@ -158,7 +177,16 @@ class Fit:
             tokens_sd: spread of the log of BAMAS's factor, where it is not fitted. 0: its agents are naive's, whose
                 factor is the reference; `spread.tokens_system` is that between systems whose agents differ.
             shift_sd: spread of BAMAS's shift in each data set, where it is not fitted; None: `spread.shift_system`.
+
+        Raises:
+            ValueError: as `refit`; no Generator, or a spread that is not a finite number of at least 0.
+            RuntimeError: the fit does not converge.
         """
+        if not isinstance(rng, np.random.Generator):
+            raise ValueError(f"rng = {shown(rng)}: expected a Generator, as np.random.default_rng(seed) makes it")
+        for what, sd in (("tokens_sd", tokens_sd), ("shift_sd", 0.0 if shift_sd is None else shift_sd)):
+            if not _is_finite(sd) or sd < 0:
+                raise ValueError(f"{what} = {shown(sd)}: expected a finite number of at least 0")
         problem = self._problem if fixed is None else self._problem.with_fixed(fixed)
         # 1e-4: far within the standard errors.
         drawn = _finished(problem, *problem.solve(self.theta, problem.moved(rng), near=fixed is None, tolerance=1e-4))
@@ -190,8 +218,9 @@ def baseline_rows(published: pd.DataFrame) -> pd.DataFrame:
     """The rows that a fit may see: those of the baselines.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none, or no table with a column `system`.
     """
+    check_table(published, "published", texts=("system",))
     rows = published[published.system.isin(BASELINES)]
     if rows.empty:
         raise ValueError(f"published: has no row of {', '.join(BASELINES)}")
@@ -211,11 +240,13 @@ def fit(rows: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[Task]] | Non
         start: a value for each entry instead of NEUTRAL, or a fit of the same rows to start from.
 
     Raises:
-        ValueError: no rows, a row of BAMAS, an unknown data set, system or setting, fewer rows than free parameters, a
-            data set without tasks, a fixed entry that is fitted.
+        ValueError: no rows, a row of BAMAS, a row given twice, an unknown data set, system or setting, a cost or a
+            percentage that can be none, fewer rows than free parameters, a data set without tasks, a fixed entry that
+            is fitted, a start that cannot be one.
         SimulationError: base or fixed values that cannot be used.
+        RuntimeError: the fit does not converge.
     """
-    _check_rows(rows)
+    check_table(rows, "rows", texts=_KEY, numbers=_NUMBERS, key=_KEY, known=_KNOWN)
     if held_out := [s for s in rows.system if s not in BASELINES]:
         raise ValueError(f"rows hold {held_out[0]}: it is held out; give baseline_rows(...)")
     return _fit(rows, tasks_by_dataset, base, fixed, start)
@@ -231,7 +262,7 @@ def second_fit(published: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[
     Raises:
         ValueError: as `fit`; a data set without that row.
     """
-    _check_rows(published)
+    check_table(published, "published", texts=_KEY, numbers=_NUMBERS, key=_KEY, known=_KNOWN)
     rows = [baseline_rows(published)]
     for name in dict.fromkeys(rows[0].dataset):
         setting = f"budget {min(dataset(name).budgets)}"
@@ -242,23 +273,20 @@ def second_fit(published: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[
     return _fit(pd.concat(rows), tasks_by_dataset, base, fixed, start)
 
 
-def _check_rows(rows: pd.DataFrame) -> None:
-    columns = ("dataset", "system", "setting", "avg_cost_microusd", "accuracy_percent")
-    if missing := [c for c in columns if c not in getattr(rows, "columns", ())]:
-        raise ValueError(f"rows: column {missing[0]} is missing; expected a table with {', '.join(columns)}")
-    if rows.empty:
-        raise ValueError("rows: empty; expected rows of published results")
-    for name in rows.dataset:
-        dataset(name)
-    if unknown := [s for s in rows.system if s not in SYSTEM_KEYS]:
-        raise ValueError(f"system = {shown(unknown[0])}: expected one of {', '.join(SYSTEM_KEYS)}")
+_KEY = ("dataset", "system", "setting")
+_NUMBERS = {"avg_cost_microusd": Number(0, above=True), "accuracy_percent": Number(0, 100)}
+_KNOWN = {"dataset": DATASETS, "system": SYSTEM_KEYS}
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _fit(rows: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[Task]] | None, base: str | Path,
          fixed: Mapping[str, Any] | None, start: Mapping[str, float] | Fit | None) -> Fit:
     if tasks_by_dataset is None:
         tasks_by_dataset = own_tasks(dict.fromkeys(rows.dataset))
-    problem = Problem(rows.reset_index(drop=True), tasks_by_dataset, base, dict(fixed or {}))
+    problem = Problem(rows.reset_index(drop=True), tasks_by_dataset, base, {} if fixed is None else fixed)
     if len(rows) < len(problem.names):
         raise ValueError(f"rows: {len(rows)} rows for {len(problem.names)} free parameters; expected at least as many")
     if isinstance(start, Fit):
@@ -266,9 +294,21 @@ def _fit(rows: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[Task]] | No
             raise ValueError("start: is a fit of other rows; its parameters are not the same")
         theta = start.theta
     else:
-        values = {**NEUTRAL, **(start or {})}
+        values = {**NEUTRAL, **_checked_start({} if start is None else start)}
         theta = np.array([math.log(values[n.entry]) if n.is_log else values[n.entry] for n in problem.names])
     return _finished(problem, *problem.solve(theta, problem.published, near=isinstance(start, Fit)))
+
+
+def _checked_start(start: Mapping[str, float]) -> Mapping[str, float]:
+    if not isinstance(start, Mapping):
+        raise ValueError(f"start = {shown(start)}: expected values by entry, or a Fit")
+    for entry, value in start.items():
+        if entry not in NEUTRAL:
+            raise ValueError(f"start holds {shown(entry)}: expected some of {', '.join(NEUTRAL)}")
+        is_log = Name(entry, "all", "").is_log
+        if not _is_finite(value) or (is_log and value <= 0):
+            raise ValueError(f"start[{entry!r}] = {shown(value)}: expected a finite number{' above 0' * is_log}")
+    return start
 
 
 def own_tasks(names: Sequence[str] | Mapping[str, Any]) -> dict[str, tuple[Task, ...]]:

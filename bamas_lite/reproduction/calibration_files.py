@@ -1,7 +1,8 @@
 """The files of the fit in `data/simulation/`: what was fitted, to which rows, and what is left.
 
 `fitted.yaml` and `fitted_one_bamas_row.yaml` are parameters of the simulated LLM. For both fits, `fit_rows.csv` has the
-rows with their residuals, `fit_parameters.csv` every parameter with its standard error and status, and
+rows with their residuals, `fit_parameters.csv` every parameter with its status and its error from the curvature of the
+loss (which is flatter than squares, so that the spread of draws, `Fit.draw`, is smaller for some), and
 `fit_summary.csv` the counts and spreads. Numbers are rounded, so that another processor writes the same files.
 """
 
@@ -18,18 +19,19 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from bamas_lite.paths import DATA
+from bamas_lite.inputs import command, in_folder, out_folder
+from bamas_lite.paths import BUILD, DATA
 from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit, own_tasks, second_fit
 from bamas_lite.reproduction.fit_problem import CITED
 from bamas_lite.reproduction.published import DATASETS, load_published
-from bamas_lite.tasks import Task, load_tasks
+from bamas_lite.tasks import Task, TaskFileError, load_tasks
 
 FITS = {"fitted": "baselines only", "fitted_one_bamas_row": "baselines and one BAMAS row a data set"}
 """Name of the parameter file -> what it was fitted to."""
 
 _DIGITS = {"skill": 3, "completion_tokens": 1, "system_tokens": 3, "system_shift": 3}
 _HEAD = """# Written by `make calibrate`: do not edit. {description}.
-# What this file does not state keeps the value of its base. Residuals, standard errors and spreads: fit_*.csv.
+# What this file does not state keeps the value of its base. Residuals, errors and spreads: fit_*.csv.
 """
 
 
@@ -77,7 +79,7 @@ def rows_table(fits: Mapping[str, Fit]) -> pd.DataFrame:
 
 
 def parameters_table(fits: Mapping[str, Fit]) -> pd.DataFrame:
-    """Every fitted, cited or derived number; the standard error of a log is relative."""
+    """Every fitted, cited or derived number; the error of a log is relative."""
     lines = []
     for name, f in fits.items():
         errors = np.sqrt(np.diag(f.covariance))
@@ -89,10 +91,10 @@ def parameters_table(fits: Mapping[str, Fit]) -> pd.DataFrame:
         for data, llm in f.cited:
             skill, tokens = f.value("skill", data, llm), f.value("completion_tokens", data, llm)
             lines.append((name, "skill", data, llm, _rounded(skill, 3), CITED[data, llm].sd, "cited",
-                          f"in no row; {CITED[data, llm].source}; the standard error is assumed"))
+                          f"in no row; {CITED[data, llm].source}; its error is assumed"))
             lines.append((name, "completion_tokens", data, llm, _rounded(tokens, 1), math.nan, "not identified",
                           "in no row; by the ratio of the LLMs on the other data sets"))
-    columns = ["fit", "parameter", "dataset", "llm_or_system", "value", "standard_error", "status", "note"]
+    columns = ["fit", "parameter", "dataset", "llm_or_system", "value", "curvature_error", "status", "note"]
     table = pd.DataFrame(lines, columns=columns)
     order = {"skill": 0, "completion_tokens": 1, "system_tokens": 2, "system_shift": 3}
     return table.sort_values(["fit", "parameter"], key=lambda c: c.map(order).fillna(0) if c.name == "parameter" else c,
@@ -112,28 +114,39 @@ def summary_table(fits: Mapping[str, Fit]) -> pd.DataFrame:
                 round(100 * float(np.sqrt(np.average((r.accuracy_fit - r.accuracy)**2, weights=w))), 2),
             "root mean square of log cost residuals":
                 round(float(np.sqrt(np.average(r.log_cost_residual**2, weights=w))), 3),
+            "the same, each row counted once": round(float(np.sqrt((r.log_cost_residual**2).mean())), 3),
             **{f"spread {key}": round(value, 4) for key, value in asdict(f.spread).items()}}
         lines += [(name, key, value) for key, value in values.items()]
     return pd.DataFrame(lines, columns=["fit", "quantity", "value"])
 
 
-def real_tasks(folder: Path) -> dict[str, tuple[Task, ...]]:
-    """The real benchmarks' test tasks that stand for each data set."""
+def real_tasks(folder: str | Path) -> dict[str, tuple[Task, ...]]:
+    """The real benchmarks' test tasks that stand for each data set.
+
+    Raises:
+        TaskFileError: no folder, or a file in it is missing or broken.
+    """
+    folder = in_folder(folder, "benchmarks", TaskFileError)
     return {name: tuple(load_tasks(data.real_tasks, split="test", path=folder)) for name, data in DATASETS.items()}
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit and write; prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m bamas_lite.reproduction.calibration", description=main.__doc__)
-    parser.add_argument("--benchmarks", type=Path, help="folder with the real benchmarks; default: our own task sets")
-    parser.add_argument("--published", type=Path, help="another file of published rows")
-    parser.add_argument("--out", type=Path, default=DATA / "simulation", help="where to write; default: %(default)s")
+    parser.add_argument("--benchmarks", help="folder with the real benchmarks; default: our own task sets")
+    parser.add_argument("--published", help="another file of published rows")
+    parser.add_argument("--out", help="folder of the results (default data/simulation; with --benchmarks or "
+                                      "--published build/simulation)")
     options = parser.parse_args(arguments)
+    ours = options.benchmarks is None and options.published is None
+    default = (DATA if ours else BUILD) / "simulation"
+    out = out_folder(default if options.out is None else options.out, "--out")
+    published = load_published(options.published)
     tasks = own_tasks(DATASETS) if options.benchmarks is None else real_tasks(options.benchmarks)
-    fits = both_fits(load_published(options.published), tasks)
-    options.out.mkdir(parents=True, exist_ok=True)
+    fits = both_fits(published, tasks)
     for file, text in file_texts(fits).items():
-        (options.out / file).write_text(text, encoding="utf-8", newline="\n")
+        (out / file).write_text(text, encoding="utf-8", newline="\n")
     with pd.option_context("display.width", 200, "display.max_rows", None, "display.max_columns", None):
         for table in (summary_table(fits), parameters_table(fits).drop(columns="note"), rows_table(fits)):
             print(table.to_string(index=False), end="\n\n")

@@ -146,8 +146,7 @@ def teams_as_code(pool: Pool, budget: Any, *, performance: Performance | None = 
     unknown = [name for name in topologies if name not in TOPOLOGIES]
     if unknown:
         raise ValueError(f"topologies: unknown {shown(unknown[0])}; known are {', '.join(TOPOLOGIES)}")
-    if not isinstance(pool, Pool):
-        raise ValueError(f"pool = {shown(pool)}: expected a Pool; load_pool(name or path) makes one")
+    _check_pool(pool)
     factors = _checked(pool, performance)
     means = _tier_means(pool, t_in, t_out)
     teams: dict[str, CodeTeam | InfeasibleBudgetError] = {}
@@ -175,10 +174,15 @@ def code_weights(pool: Pool, budget: Any, *, exact: bool = False, t_in: Any = 50
     """W_i per tier, strongest first, from the average cost of each tier's LLMs.
 
     In floats floor(B / c) is int(B / c): 1114.8 / (0.27 * 500 + 1.10 * 384) gives 1 where the exact quotient is 2.
+
+    Raises:
+        ValueError: no Pool, or a budget or numbers of tokens that make no sense; the message names them.
     """
+    _check_pool(pool)
+    weights_exact = recursive_weights([[call_cost(m, t_in, m.max_tokens if t_out is None else t_out) for m in tier]
+                                       for tier in pool.tiers], budget, tier_cost="average")
     if exact:
-        return recursive_weights([[call_cost(m, t_in, m.max_tokens if t_out is None else t_out) for m in tier]
-                                  for tier in pool.tiers], budget, tier_cost="average")
+        return weights_exact
     b, t = float(exact_number(budget, "budget")), float(exact_number(t_in, "t_in"))
     weights: list[float] = []
     total = 0.0
@@ -187,6 +191,11 @@ def code_weights(pool: Pool, budget: Any, *, exact: bool = False, t_in: Any = 50
         weights.append(1.0 + total)
         total += weights[-1] * int(b / (sum(costs) / len(costs)))
     return weights[::-1]
+
+
+def _check_pool(pool: Any) -> None:
+    if not isinstance(pool, Pool):
+        raise ValueError(f"pool = {shown(pool)}: expected a Pool; load_pool(name or path) makes one")
 
 
 def _tier_means(pool: Pool, t_in: Any, t_out: Any) -> list[Fraction]:

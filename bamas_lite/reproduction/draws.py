@@ -28,7 +28,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,14 +42,16 @@ from scipy.stats import chi2
 
 import bamas_lite
 from bamas_lite.casting import TOPOLOGIES
-from bamas_lite.inputs import shown, whole
+from bamas_lite.inputs import command, out_folder, shown, whole
 from bamas_lite.paths import BUILD, DATA
 from bamas_lite.policy import OURS, PAPER_SETTINGS
-from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit
+from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit, second_fit
+from bamas_lite.reproduction.draw_files import claim, read_part, write_part
+from bamas_lite.reproduction.findings import HEADLINES
 from bamas_lite.reproduction.outcomes import Outcomes, spread
 from bamas_lite.reproduction.predicates import OURS as SHOULD_BE
 from bamas_lite.reproduction.predicates import PUBLISHED
-from bamas_lite.reproduction.prediction import coverage, prediction_intervals
+from bamas_lite.reproduction.prediction import coverage, headline_intervals, prediction_intervals
 from bamas_lite.reproduction.published import DATASETS, Dataset, load_published
 from bamas_lite.reproduction.system_rows import Measured
 from bamas_lite.reproduction.systems import better_roles, measure, play_all, with_roles
@@ -57,7 +59,6 @@ from bamas_lite.rewards import Rewards
 from bamas_lite.simulation import load_parameters, task_noise
 from bamas_lite.simulation_parameters import ByDomain, Parameters, numbers
 from bamas_lite.tasks import Task, load_tasks
-from bamas_lite.trajectory_log import write_whole
 
 __all__ = ["DRAWN", "Plan", "coverage", "draw_parameters", "one_draw", "prediction_intervals", "representative",
            "run_draws"]
@@ -69,6 +70,13 @@ REFERENCE = {"tokens_style": "solve"}
 """What is not drawn of them: completion_tokens means the tokens of this style."""
 IDENTIFIED = ("skill", "completion_tokens", "system_tokens", "system_shift")
 """Entries that each draw fits again, recorded beside the drawn ones."""
+
+RANGES, ASSUMED, OWN_ROW = "ranges", "assumed values", "assumed values, one row of BAMAS fitted"
+GIVEN: dict[str, tuple[str, dict[str, bool]]] = {
+    RANGES: ("draws", {}), ASSUMED: ("draws_fitted", {"vary": False}),
+    OWN_ROW: ("draws_one_bamas_row", {"vary": False, "own_rows": True})}
+"""What no row identifies - drawn from its range, or left at its assumed value: file of the draws, fields of `Plan`.
+With the assumed values the draws show the errors of what was fitted: half as many are enough for an interval."""
 
 FIXED_AS_PUBLISHED = "always {} as published"
 """Fixed topologies under the paper's enforcement; "always ..." alone is under ours."""
@@ -86,12 +94,15 @@ class Plan:
     Attributes:
         seed: of all draws; draw k does not depend on how many there are.
         n_train, n_test: about how many tasks of each data set (`representative`).
-        datasets: names of `published.DATASETS`.
-        base: parameters whose ranges are drawn from.
-        published: another file of published rows; only those of the baselines are used.
+        datasets: names of `published.DATASETS`, each once.
+        base: parameters whose ranges are drawn from, by name or file.
+        published: another file of published rows; only those of the baselines are used (see `own_rows`).
+        vary: whether what no row identifies is drawn; False leaves it at the values of `base`, so that the draws show
+            the errors of what was fitted.
+        own_rows: whether BAMAS's row at the lowest budget of each data set is fitted too (`second_fit`).
 
     Raises:
-        ValueError: a number that is none, or an unknown data set.
+        ValueError: a number that is none, an unknown data set or one given twice, or a base that cannot be used.
     """
 
     seed: int = 2025
@@ -100,12 +111,20 @@ class Plan:
     datasets: tuple[str, ...] = tuple(DATASETS)
     base: str = "assumed"
     published: str | None = None
+    vary: bool = True
+    own_rows: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("seed", 0), ("n_train", 1), ("n_test", 2)):
-            whole(getattr(self, name), name, least)
-        if not self.datasets or any(name not in DATASETS for name in self.datasets):
-            raise ValueError(f"datasets = {shown(self.datasets)}: expected some of {', '.join(DATASETS)}")
+            object.__setattr__(self, name, whole(getattr(self, name), name, least))
+        names = tuple(self.datasets) if isinstance(self.datasets, (list, tuple)) else ()
+        if not names or any(names.count(name) > 1 or name not in list(DATASETS) for name in names):
+            raise ValueError(f"datasets = {shown(self.datasets)}: expected some of {', '.join(DATASETS)}, each once")
+        object.__setattr__(self, "datasets", names)
+        if not isinstance(self.base, (str, Path)):
+            raise ValueError(f"base = {shown(self.base)}: expected the name of parameters or of their file")
+        object.__setattr__(self, "base", str(self.base))
+        load_parameters(self.base)
 
     @property
     def fingerprint(self) -> str:
@@ -115,7 +134,8 @@ class Plan:
         for path in sorted(package.rglob("*.py")):
             if not path.name.startswith("plots_") and path.parent.name != "exercises":
                 digest.update(path.read_bytes())
-        digest.update(baseline_rows(load_published(self.published)).to_csv().encode())
+        published = load_published(self.published)
+        digest.update((published if self.own_rows else baseline_rows(published)).to_csv().encode())
         digest.update(repr(load_parameters(self.base).model_dump()).encode())
         for name in self.datasets:
             digest.update((DATA / "tasks" / f"{DATASETS[name].own_tasks}.jsonl").read_bytes())
@@ -174,8 +194,13 @@ def representative(tasks: Sequence[Task], n: int) -> list[Task]:
 
     Of a level, tasks are taken whose noise is nearest to evenly spaced quantiles of the normal distribution that it
     comes from. Tasks 2i and 2i + 1 are of one level and neighbors in noise.
+
+    Raises:
+        ValueError: `n` is no whole number of at least 1, or there are no two tasks of a level.
     """
-    chosen = []
+    n, chosen = whole(n, "n", 1), []
+    if not len(tasks):
+        raise ValueError("tasks: empty; expected at least 2 of each level")
     for level in sorted({task.level for task in tasks}):
         rest = [(task_noise(task.task_id), task) for task in tasks if task.level == level]
         take = max(1, min(round(n * len(rest) / len(tasks) / 2), len(rest) // 2)) * 2
@@ -196,7 +221,8 @@ def run_draws(n: int, plan: Plan | None = None, *, workers: int = 1, folder: str
         n: draws.
         plan: what else decides them; None: `Plan()`.
         workers: processes; the draws are the same for any number.
-        folder: each draw is kept here as it is done, and not made again; None: under build/, by `Plan.fingerprint`.
+        folder: each draw is kept here as it is done, and not made again unless its file is damaged; None: under
+            build/, by `Plan.fingerprint`.
         say: told a line now and then.
 
     Returns:
@@ -209,28 +235,28 @@ def run_draws(n: int, plan: Plan | None = None, *, workers: int = 1, folder: str
         Baselines are the closed form's.
 
     Raises:
-        ValueError: a number that is none.
+        ValueError: a number that is none, or a folder that cannot be used, such as one that holds another plan's draws.
+        RuntimeError: a draw cannot be fitted, or a process ended early.
     """
     plan, n, workers = plan or Plan(), whole(n, "n", 1), whole(workers, "workers", 1)
-    folder = Path(folder) if folder is not None else BUILD / "draws" / plan.fingerprint
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [k for k in range(n) if not _part(folder, k).is_file()]
+    mark = plan.fingerprint
+    folder = out_folder(BUILD / "draws" / mark if folder is None else folder, "folder")
+    claim(folder, mark)
+    parts = {k: part for k in range(n) if (part := read_part(folder, k, mark)) is not None}
+    missing = [k for k in range(n) if k not in parts]
     start = time.monotonic()
     if len(missing) < n:
         say(f"{n - len(missing)} of {n} draws are there already")
-    for done, _ in enumerate(spread(_make_parts, missing, plan, folder, workers=workers, tasks_per_part=1), 1):
+    for done, _ in enumerate(spread(_make_parts, missing, plan, folder, mark, workers=workers, tasks_per_part=1), 1):
         if done % 10 == 0 or done == len(missing):
             say(f"{time.monotonic() - start:6.0f} s  {n - len(missing) + done} of {n} draws")
-    return pd.concat([pd.read_parquet(_part(folder, k)) for k in range(n)], ignore_index=True)
+    parts |= {k: read_part(folder, k, mark) for k in missing}
+    return pd.concat([parts[k] for k in range(n)], ignore_index=True)
 
 
-def _part(folder: Path, number: int) -> Path:
-    return folder / f"draw_{number:05d}.parquet"
-
-
-def _make_parts(draws: Sequence[int], plan: Plan, folder: Path) -> None:
+def _make_parts(draws: Sequence[int], plan: Plan, folder: Path, mark: str) -> None:
     for number in draws:
-        write_whole(_part(folder, number), one_draw(number, plan).to_parquet)
+        write_part(one_draw(number, plan), folder, number, mark)
 
 
 @dataclass(frozen=True)
@@ -242,21 +268,26 @@ class _Prepared:
 @lru_cache(maxsize=2)
 def _prepared(plan: Plan) -> _Prepared:
     """What all draws share, made once in a process."""
-    rows = baseline_rows(load_published(plan.published))
-    tasks = {}
+    published, tasks = load_published(plan.published), {}
     for name in plan.datasets:
         own = DATASETS[name].own_tasks
         tasks[name] = (representative(load_tasks(own, split="train"), plan.n_train),
                        representative(load_tasks(own, split="test"), plan.n_test))
-    return _Prepared(fit(rows, base=plan.base), tasks)
+    fitted = second_fit(published, base=plan.base) if plan.own_rows else fit(baseline_rows(published), base=plan.base)
+    return _Prepared(fitted, tasks)
 
 
 def one_draw(number: int, plan: Plan | None = None) -> pd.DataFrame:
-    """Draw `number`: one row a data set, see `run_draws`."""
-    plan = plan or Plan()
+    """Draw `number`: one row a data set, see `run_draws`.
+
+    Raises:
+        ValueError: `number` is no whole number of at least 0.
+        RuntimeError: no parameters were found that can be fitted to the baseline rows.
+    """
+    plan, number = plan or Plan(), whole(number, "number")
     prepared = _prepared(plan)
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
-    drawn, p, rejected = _drawn(rng, prepared.fit, plan.base, f"draw {number}")
+    drawn, p, rejected = _drawn(rng, prepared.fit, plan, f"draw {number}")
     seed = int(rng.integers(2**31))
     rows = []
     for name in plan.datasets:
@@ -272,11 +303,14 @@ def one_draw(number: int, plan: Plan | None = None) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.select_dtypes("float64").columns, "float32"))  # a small file
 
 
-def _drawn(rng: np.random.Generator, fitted: Fit, base: str, name: str) -> tuple[Fit, Parameters, int]:
-    """A draw, its parameters, and how many were drawn before it with which the baseline rows cannot be fitted."""
+def _drawn(rng: np.random.Generator, fitted: Fit, plan: Plan, name: str) -> tuple[Fit, Parameters, int]:
+    """A draw, its parameters, and how many were drawn before it with which the rows cannot be fitted."""
+    if not plan.vary:
+        drawn = fitted.draw(rng)
+        return drawn, load_parameters(drawn.parameters(name)), 0
     for rejected in range(_MOST_REJECTED):
         try:
-            fixed = draw_parameters(rng, base)
+            fixed = draw_parameters(rng, plan.base)
             misfit, degrees = fitted.refit(fixed).misfit
             if chi2.sf(misfit, degrees) < REJECTED_AT:
                 raise ValueError(f"chi-squared = {misfit:.1f} with {degrees} degrees of freedom")
@@ -346,6 +380,21 @@ def _fixed(train: Outcomes, test: Outcomes, rewards: Rewards) -> dict[tuple[str,
     return found
 
 
+def result_tables(draws: Mapping[str, pd.DataFrame], published: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """prediction, coverage and headlines (`prediction`) of draws by what they are given, a column of each table."""
+    pairs = [(h.dataset, system, f"budget {h.budget}", h.against, h.llm)
+             for system in (PUBLISHED, SHOULD_BE) for h in HEADLINES]
+    tables: dict[str, list[pd.DataFrame]] = {"prediction": [], "coverage": [], "headlines": []}
+    for given, some in draws.items():
+        prediction = prediction_intervals(some)
+        for name, table in (("prediction", prediction), ("coverage", coverage(prediction, published)),
+                            ("headlines", headline_intervals(some, pairs))):
+            table.insert(0, "given", given)
+            tables[name].append(table.round(4))
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
+
+
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, and write draws.parquet, prediction.csv and coverage.csv."""
     parser = argparse.ArgumentParser(prog="python -m bamas_lite.reproduction.draws", description=main.__doc__)
@@ -355,23 +404,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=int, default=Plan.n_train, help="training tasks, about (default %(default)s)")
     parser.add_argument("--test", type=int, default=Plan.n_test, help="test tasks, about (default %(default)s)")
     parser.add_argument("--published", help="another file of published rows")
-    parser.add_argument("--out", type=Path, default=DATA / "reproduction", help="where to write (default %(default)s)")
+    parser.add_argument("--out", help="where to write (default data/reproduction; for anything but the default draws "
+                                      "build/reproduction)")
     options = parser.parse_args(arguments)
+    own = any(getattr(options, name) != parser.get_default(name)
+              for name in ("draws", "seed", "train", "test", "published"))
+    out = options.out if options.out is not None else (BUILD if own else DATA) / "reproduction"
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each worker: processes that share cores only wait for each other
-    try:
-        plan = Plan(options.seed, options.train, options.test, published=options.published)
-        draws = run_draws(options.draws, plan, workers=options.workers, say=lambda line: print(line, flush=True))
-        published = load_published(options.published)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    prediction = prediction_intervals(draws)
-    options.out.mkdir(parents=True, exist_ok=True)
-    draws.to_parquet(options.out / "draws.parquet", compression="zstd", index=False, use_dictionary=False,
-                     write_statistics=False)
-    tables = {"prediction": prediction, "coverage": coverage(prediction, published)}
+    plan = Plan(options.seed, options.train, options.test, published=options.published)
+    published = load_published(options.published)
+    whole(options.draws, "draws", 2)
+    out = out_folder(out, "out")
+    draws = {}
+    for given, (name, changes) in GIVEN.items():
+        n = options.draws if plan == replace(plan, **changes) else options.draws // 2
+        print(f"{given}: {n} draws", flush=True)
+        draws[given] = run_draws(n, replace(plan, **changes), workers=options.workers,
+                                 say=lambda line: print(line, flush=True))
+        draws[given].to_parquet(out / f"{name}.parquet", compression="zstd", index=False, use_dictionary=False,
+                                write_statistics=False)
+    tables = result_tables(draws, published)
     for name, table in tables.items():
-        table.to_csv(options.out / f"{name}.csv", index=False, lineterminator="\n")
+        table.to_csv(out / f"{name}.csv", index=False, lineterminator="\n")
     with pd.option_context("display.width", 200, "display.max_columns", None):
         print(tables["coverage"].to_string(index=False))
     return 0

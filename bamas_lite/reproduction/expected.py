@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +28,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from bamas_lite.episode import Episode
-from bamas_lite.pool import LLM
+from bamas_lite.inputs import shown, whole
+from bamas_lite.pool import LLM, MOST_TOKENS
 from bamas_lite.provisioning import Team
 from bamas_lite.reproduction.scripted import OUTCOMES, Scripted
 from bamas_lite.simulation import count_tokens, load_parameters
@@ -71,10 +72,14 @@ def expected(workflow: Workflow, tasks: Sequence[Task], llm: LLM,
         max_tokens: as of `run_workflow`.
 
     Raises:
-        ValueError: no tasks, tasks of several domains, or an LLM without a skill of its own.
+        ValueError: no tasks, tasks of several domains, an LLM without a skill of its own, or an argument of another
+            kind.
         SimulationError: parameters that cannot be used.
     """
-    return _with(play_of_workflow(workflow, tuple(tasks), max_tokens), llm, load_parameters(parameters))
+    _check(workflow, "workflow", Workflow)
+    _check(llm, "llm", LLM)
+    most = whole(max_tokens, "max_tokens", 1, MOST_TOKENS)
+    return _with(play_of_workflow(workflow, _checked(tasks), most), llm, load_parameters(parameters))
 
 
 def expected_topology(topology: str, tasks: Sequence[Task], team: Team,
@@ -84,7 +89,23 @@ def expected_topology(topology: str, tasks: Sequence[Task], team: Team,
     Raises:
         ValueError: as `expected`; a team of several LLMs; Planner-Driven, whose plans have no closed form here.
     """
-    return _with(play_of_topology(topology, tuple(tasks), team), team.slots[0].llm, load_parameters(parameters))
+    _check(team, "team", Team)
+    return _with(play_of_topology(topology, _checked(tasks), team), team.slots[0].llm, load_parameters(parameters))
+
+
+def _check(value: Any, what: str, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} = {shown(value)}: expected an object of class {kind.__name__}")
+
+
+def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    if not isinstance(tasks, Iterable):
+        raise ValueError(f"tasks = {shown(tasks)}: expected a list of Task")
+    tasks = tuple(tasks)
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ValueError(f"tasks holds {shown(task)}: expected Task objects, as load_tasks returns them")
+    return tasks
 
 
 def _with(play: Play, llm: LLM, p: Parameters) -> Expected:
@@ -107,8 +128,8 @@ def play_of_workflow(workflow: Workflow, tasks: tuple[Task, ...], max_tokens: in
 
 def play_of_topology(topology: str, tasks: tuple[Task, ...], team: Team) -> Play:
     """The tree of a topology played by copies of one LLM; remembered."""
-    if topology == "planner_driven":
-        raise ValueError("topology = 'planner_driven': the closed form knows linear, star and feedback")
+    if topology not in ("linear", "star", "feedback"):
+        raise ValueError(f"topology = {shown(topology)}: the closed form knows linear, star and feedback")
     if len({slot.llm.name for slot in team.slots}) > 1:
         raise ValueError(f"team = {team}: the closed form needs copies of one LLM")
     return _play_of_topology(topology, tasks, team)
@@ -242,8 +263,9 @@ class _Chances:
         latent = base[:, :, None] + math.sqrt(stays) * _Z
         self.view = ndtr(latent / math.sqrt(1 - stays)) if stays < 1 else (latent > 0).astype(float)
         self.spread = p.tokens_spread.value[domain]
-        self.log_tokens = np.log(tokens)[:, None] - self.spread**2 / 2 + p.tokens_per_level.value[domain] * (
-            play.levels - 1)
+        with np.errstate(divide="ignore"):  # a fit may try so few tokens that a float has none: texts then count
+            self.log_tokens = np.log(tokens)[:, None] - self.spread**2 / 2 + p.tokens_per_level.value[domain] * (
+                play.levels - 1)
         self._known: dict[tuple[str, str, int], tuple[dict[str, np.ndarray], np.ndarray]] = {}
         self._lengths: dict[tuple[str, str, int], tuple[np.ndarray, np.ndarray]] = {}
 

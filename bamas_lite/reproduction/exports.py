@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+
+from bamas_lite.inputs import shown
 
 _LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -14,8 +17,12 @@ _LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"
 
 
 def to_csv(table: pd.DataFrame, path: str | Path | None = None) -> str:
-    """The table as CSV, UTF-8; written to `path` too if one is given."""
-    return _write(table.to_csv(index=False, lineterminator="\n"), path)
+    """The table as CSV, UTF-8; written to `path` too if one is given.
+
+    Raises:
+        ValueError: no DataFrame, or one without columns; likewise the others here.
+    """
+    return _write(_some(table, None).to_csv(index=False, lineterminator="\n"), path)
 
 
 def to_markdown(table: pd.DataFrame, path: str | Path | None = None, columns: Sequence[str] | None = None) -> str:
@@ -48,13 +55,25 @@ def to_latex(table: pd.DataFrame, path: str | Path | None = None, columns: Seque
 def _texts(table: pd.DataFrame, columns: Sequence[str] | None,
            escape: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
     """Header and body, escaped; each cell on one line."""
-    table = table if columns is None else table[list(columns)]
+    table = _some(table, columns)
 
     def cell(value: object) -> str:
-        if pd.isna(value):
+        if pd.api.types.is_scalar(value) and pd.isna(value):
             return ""
         return escape(" ".join((f"{value:g}" if isinstance(value, float) else str(value)).split()))
     return [cell(name) for name in table.columns], [[cell(v) for v in row] for row in table.itertuples(index=False)]
+
+
+def _some(table: Any, columns: Any) -> pd.DataFrame:
+    """The table, or some columns of it."""
+    if not isinstance(table, pd.DataFrame) or not len(table.columns):
+        raise ValueError(f"table = {shown(table)}: expected a DataFrame with at least one column")
+    if columns is None:
+        return table
+    there = list(table.columns)
+    if isinstance(columns, str) or not len(columns) or any(column not in there for column in columns):
+        raise ValueError(f"columns = {shown(columns)}: expected some of {', '.join(map(str, there))}")
+    return table[list(columns)]
 
 
 def _write(text: str, path: str | Path | None) -> str:

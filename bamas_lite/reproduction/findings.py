@@ -12,26 +12,38 @@ How a status follows from data; nothing else decides it:
 - Findings about topologies, the published shares, and headlines wherever draws hold their systems must hold in at least
   `ENOUGH` of at least `LEAST_DRAWS` draws of what no row identifies to be `reproduced`. In at most 1 - ENOUGH of them:
   `differs`. In between: `depends on <parameter>`, the one that separates the draws best
-  (`predicates.separating_parameter`), or `depends on several parameters` where none does on its own.
+  (`predicates.separating_parameter`), or `depends on several parameters or the seed` where none does on its own. (The
+  seed decides the initial weights of a policy.)
 - What we have no result for, too few draws, and what is published as a picture only is `not testable here`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
 from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.inputs import shown
 from bamas_lite.reproduction import predicates
 from bamas_lite.reproduction.exports import to_csv, to_latex, to_markdown
 from bamas_lite.reproduction.predicates import ENOUGH, FINDINGS, LEAST_DRAWS, OURS, PUBLISHED
-from bamas_lite.reproduction.published import DATASETS, load_counts, load_published, load_shares
-from bamas_lite.reproduction.results import Interval, Results, check_rows, require, widened
+from bamas_lite.reproduction.published import (
+    DATASETS,
+    check_counts,
+    check_published,
+    check_shares,
+    load_counts,
+    load_published,
+    load_shares,
+)
+from bamas_lite.reproduction.results import Interval, Results, check_rows, widened
+from bamas_lite.reproduction.tables import check_table
 
 __all__ = ["HEADLINES", "Headline", "check_rows", "reproduction_table", "status_of_share", "status_summary", "to_csv",
            "to_latex", "to_markdown"]
@@ -39,7 +51,8 @@ __all__ = ["HEADLINES", "Headline", "check_rows", "reproduction_table", "status_
 REPRODUCED, DIFFERS = "reproduced", "differs"
 NOT_TESTABLE, NOT_IDENTIFIED = "not testable here", "not identified"
 DEPENDS = "depends on "
-"""Followed by the name of a parameter."""
+"""Followed by the name of a parameter, or by SEVERAL."""
+SEVERAL = "several parameters or the seed"
 
 COLUMNS = ("kind", "dataset", "claim", "system", "paper", "ours", "interval", "status", "reason")
 KINDS = ("row, fitted", "row, held out", "headline", "finding", "share", "count")
@@ -64,8 +77,8 @@ HEADLINES = (Headline("MBPP", 1250, "MetaGPT", "DeepSeek-V3"), Headline("GSM8K",
 
 def reproduction_table(rows: pd.DataFrame, published: pd.DataFrame | None = None, *, counts: pd.DataFrame | None = None,
                        shares: pd.DataFrame | None = None, paired: pd.DataFrame | None = None,
-                       prediction: pd.DataFrame | None = None, draws: pd.DataFrame | None = None,
-                       cited: Collection[tuple[str, str]] = ()) -> pd.DataFrame:
+                       prediction: pd.DataFrame | None = None, headlines: pd.DataFrame | None = None,
+                       draws: pd.DataFrame | None = None, cited: Collection[tuple[str, str]] = ()) -> pd.DataFrame:
     """One line for each published row and each claim; the rules are those of the module's docstring.
 
     Args:
@@ -78,6 +91,7 @@ def reproduction_table(rows: pd.DataFrame, published: pd.DataFrame | None = None
         prediction: 95% prediction intervals of published figures: dataset, system ("BAMAS" or "BAMAS as published"),
             setting, accuracy_low, accuracy_high, cost_low, cost_high and, for counts, over_low and over_high (counts
             over n_test tasks).
+        headlines: the same of headlines: see `prediction.headline_intervals`.
         draws: see `predicates`; None: whatever needs them is `not testable here`.
         cited: (data set, LLM) whose skill our results take from a figure published elsewhere: what rests on it is then
             judged as everything else, and the reason says so.
@@ -86,17 +100,31 @@ def reproduction_table(rows: pd.DataFrame, published: pd.DataFrame | None = None
         Columns kind (one of KINDS), dataset, claim, system (whose result it is), paper, ours, interval, status, reason.
 
     Raises:
-        ValueError: rows is empty or a table lacks a column.
-        DrawsError: draws hold a value that is none.
+        ValueError: a table that cannot be used: a column is missing, a row is there twice, a value is none; or `cited`
+            holds something else than a data set with one of its LLMs.
+        DrawsError: draws hold a value that is none, or one draw twice.
     """
-    published = load_published() if published is None else published
-    results = Results(rows, published, paired, prediction, draws, frozenset(cited))
+    published, counts, shares = (load() if table is None else table for table, load in (
+        (published, load_published), (counts, load_counts), (shares, load_shares)))
+    check_published(published)
+    check_counts(counts)
+    check_shares(shares)
+    results = Results(rows, published, paired, prediction, headlines, draws, _cited(cited))
     table = [*(_row(results, row) for row in published.itertuples()),
              *(_headline(results, headline, system) for system in (PUBLISHED, OURS) for headline in HEADLINES),
              *_findings(draws),
-             *_shares(load_shares() if shares is None else shares, draws),
-             *(_count(results, row) for row in (load_counts() if counts is None else counts).itertuples())]
+             *_shares(shares, draws),
+             *(_count(results, row) for row in counts.itertuples())]
     return pd.DataFrame(table, columns=list(COLUMNS))
+
+
+def _cited(cited: Any) -> frozenset[tuple[str, str]]:
+    known = [(data.name, llm) for data in DATASETS.values() for llm in data.llms]
+    pairs = list(cited) if isinstance(cited, Iterable) and not isinstance(cited, str) else [cited]
+    for pair in pairs:
+        if not isinstance(pair, tuple) or pair not in known:
+            raise ValueError(f"cited: {shown(pair)}: expected (data set, LLM), one of {', '.join(map(str, known))}")
+    return frozenset(pairs)
 
 
 def status_of_share(holds: float, n_draws: int, parameter: str | None = None) -> str:
@@ -107,7 +135,7 @@ def status_of_share(holds: float, n_draws: int, parameter: str | None = None) ->
         return REPRODUCED
     if holds <= 1 - ENOUGH + 1e-12:
         return DIFFERS
-    return DEPENDS + (parameter or "several parameters")
+    return DEPENDS + (parameter or SEVERAL)
 
 
 def status_summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -116,7 +144,7 @@ def status_summary(table: pd.DataFrame) -> pd.DataFrame:
     Headlines and findings have a line for each system. Statuses that name a parameter are counted together as "depends
     on a parameter".
     """
-    require(table, ("kind", "system", "status"), "table")
+    check_table(table, "table", texts=("kind", "system", "status"))
     kind = table.kind.where(~table.kind.isin(("headline", "finding")), table.kind + ", " + table.system)
     status = table.status.where(~table.status.str.startswith(DEPENDS), DEPENDS + "a parameter")
     order = [REPRODUCED, DEPENDS + "a parameter", DIFFERS, NOT_IDENTIFIED, NOT_TESTABLE]
@@ -150,19 +178,15 @@ def _row(results: Results, row: object) -> dict[str, str]:
 
 
 def _place(value: float, interval: Interval) -> str:
-    """Where a published number lies: "inside" the interval, "above" or "below" it, "" if there is none."""
+    """Where a published number lies: "inside" the interval, "above" or "below" it."""
     low, high = interval
-    if not (isfinite(low) and isfinite(high)):
-        return ""
     # 1e-9: the last bit of a float decides nothing
     return "inside" if low - 1e-9 <= value <= high + 1e-9 else "above" if value > high else "below"
 
 
 def _status_of_places(places: dict[str, str], fine: Sequence[str] = ("inside",)) -> tuple[str, str]:
     """Status and reason of published numbers, by what they are, whose places are known."""
-    reason = ", ".join(f"published {what} {place or 'without an interval of ours'}" for what, place in places.items())
-    if "" in places.values():
-        return NOT_TESTABLE, reason
+    reason = ", ".join(f"published {what} {place}" for what, place in places.items())
     return (REPRODUCED if all(place in fine for place in places.values()) else DIFFERS), reason
 
 
@@ -196,8 +220,10 @@ def _headline(results: Results, headline: Headline, system: str) -> dict[str, st
                                         "saving": _place(saving, saving_interval)}, fine=("inside", "below"))
     reason = reason.replace("below", "below (ours is better)")
     reason += "; our interval of the difference holds 0" if gain_interval[0] <= 0 <= gain_interval[1] else ""
-    if status == REPRODUCED and (drawn := _headline_in_draws(results, headline, system, pair)):
-        status, reason = drawn[0], f"{reason}; {drawn[1]}"
+    if drawn := _headline_in_draws(results, headline, system, pair):
+        # one point in the space of what no row identifies cannot decide what the draws leave open
+        status = status if drawn[0] == REPRODUCED else drawn[0]
+        reason = f"{reason}; {drawn[1]}"
     status, reason = _unless_unidentified(results, dataset, setting, status, reason)
     return _line(*head, status, reason, f"{our_gain:.1f} points, {_cheaper(our_saving)}",
                  f"{gain_interval[0]:.1f} to {gain_interval[1]:.1f} points; "
@@ -215,31 +241,29 @@ def _cheaper(saving: float) -> str:
 
 def _gain(results: Results, key: tuple[str, ...], other: tuple[str, ...]) -> tuple[float, Interval]:
     """Accuracy of one row minus that of the other (points), with the interval for a published difference."""
-    n_ours, n_test = results.rows[key]["n_tasks"], DATASETS[key[0]].n_test
-    paired = results.paired_accuracy(key, f"{other[1]} {other[2]}")
     value = results.rows[key]["accuracy"] - results.rows[other]["accuracy"]
-    predicted = key in results.prediction and other in results.prediction
-    if paired and not predicted:
+    if predicted := results.headline(key, other, "gain"):
+        return value, predicted
+    n_ours, n_test = results.rows[key]["n_tasks"], DATASETS[key[0]].n_test
+    if paired := results.paired_accuracy(key, f"{other[1]} {other[2]}"):
         return paired[0], widened(*paired, n_ours, n_test)
-    (a, a_half), (b, b_half) = (_middle(results.interval(row, "accuracy")) for row in (key, other))
-    return value, (a - b - float(np.hypot(a_half, b_half)), a - b + float(np.hypot(a_half, b_half)))
+    (a_low, a_high), (b_low, b_high) = (results.interval(row, "accuracy") for row in (key, other))
+    a, b = results.rows[key]["accuracy"], results.rows[other]["accuracy"]
+    return value, (value - float(np.hypot(a - a_low, b_high - b)), value + float(np.hypot(a_high - a, b - b_low)))
 
 
 def _saving(results: Results, key: tuple[str, ...], other: tuple[str, ...]) -> tuple[float, Interval]:
-    """100 (1 - cost / cost of the other), with an interval as if the two costs had independent errors.
+    """100 (1 - cost / cost of the other); without a predicted interval, one as if the two costs were independent.
 
-    Costs on the same tasks rise and fall together, so that the interval is too wide rather than too narrow.
+    Costs on the same tasks rise and fall together, so that this one is too wide rather than too narrow.
     """
-    value = 100 * (1 - results.rows[key]["cost"] / results.rows[other]["cost"])
-    (a, a_half), (b, b_half) = (_middle(results.interval(row, "cost")) for row in (key, other))
-    half = 100 * a / b * float(np.hypot(a_half / a, b_half / b))
-    return value, (100 * (1 - a / b) - half, 100 * (1 - a / b) + half)
-
-
-def _middle(interval: Interval) -> tuple[float, float]:
-    """Middle and half width."""
-    low, high = interval
-    return (low + high) / 2, (high - low) / 2
+    a, b = results.rows[key]["cost"], results.rows[other]["cost"]
+    value = 100 * (1 - a / b)
+    if predicted := results.headline(key, other, "saving"):
+        return value, predicted
+    (a_low, a_high), (b_low, b_high) = (np.log(results.interval(row, "cost")) for row in (key, other))
+    up, down = np.hypot(a_high - np.log(a), np.log(b) - b_low), np.hypot(np.log(a) - a_low, b_high - np.log(b))
+    return value, (100 * (1 - a / b * float(np.exp(up))), 100 * (1 - a / b * float(np.exp(-down))))
 
 
 def _headline_in_draws(results: Results, headline: Headline, system: str, pair: list) -> tuple[str, str] | None:
@@ -307,7 +331,7 @@ def _shares(shares: pd.DataFrame, draws: pd.DataFrame | None) -> list[dict[str, 
                 f"{row.share_percent:.1f}%")
         mine = None if draws is None else predicates.of_dataset(draws, row.dataset)
         try:
-            drawn = None if mine is None else predicates.chosen(mine, row.dataset, PUBLISHED).mean(axis=1)
+            drawn = None if mine is None else predicates.chosen(draws, row.dataset, PUBLISHED).mean(axis=1)
         except KeyError:
             drawn = None
         if drawn is None or len(drawn) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,10 +109,15 @@ class Problem:
     """The least-squares problem of some rows."""
 
     def __init__(self, rows: pd.DataFrame, tasks_by_dataset: Mapping[str, Sequence[Task]], base: str | Path,
-                 fixed: dict[str, Any]) -> None:
+                 fixed: Mapping[str, Any]) -> None:
+        if not isinstance(fixed, Mapping):
+            raise ValueError(f"fixed = {shown(fixed)}: expected values by entry, such as "
+                             "{'plan_more': {'value': 0.3}}")
         if fitted := [entry for entry in fixed if entry in NEUTRAL]:
             raise ValueError(f"fixed holds {fitted[0]}, which is fitted")
-        self.rows, self.base, self.fixed = rows, base, fixed
+        if not isinstance(tasks_by_dataset, Mapping):
+            raise ValueError(f"tasks_by_dataset = {shown(tasks_by_dataset)}: expected lists of tasks by data set")
+        self.rows, self.base, self.fixed = rows, base, dict(fixed)
         self.p = load_parameters({"base": base, **fixed})
         self.datasets = tuple(dict.fromkeys(rows.dataset))
         self.tasks = {name: _tasks_of(name, tasks_by_dataset) for name in self.datasets}
@@ -157,7 +162,7 @@ class Problem:
 
     def with_fixed(self, fixed: Mapping[str, Any]) -> Problem:
         """The same problem with other values for the parameters that are not fitted."""
-        return Problem(self.rows, self.tasks, self.base, dict(fixed))
+        return Problem(self.rows, self.tasks, self.base, fixed)
 
     def expected(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Share right and log cost of each group, (G, 2), and their slopes in theta, (G, 2, P)."""
@@ -201,7 +206,8 @@ class Problem:
             theta = least(theta, "linear", 1e-3).x
         found = least(theta, "soft_l1", tolerance)
         if not found.success:
-            raise RuntimeError(f"the fit did not converge: {found.message}")
+            raise RuntimeError("the fit did not converge: the rows contradict each other, or lie where no parameters "
+                               f"lead ({found.message})")
         return found.x, found.jac
 
     def moved(self, rng: np.random.Generator) -> Targets:
@@ -261,9 +267,13 @@ class Problem:
 
 
 def _tasks_of(name: str, tasks_by_dataset: Mapping[str, Sequence[Task]]) -> tuple[Task, ...]:
-    tasks = tuple(tasks_by_dataset.get(name, ()))
+    given = tasks_by_dataset.get(name, ())
+    tasks = tuple(given) if isinstance(given, Iterable) else (given,)
     if not tasks:
         raise ValueError(f"tasks_by_dataset: has no tasks for {name}, which rows hold")
+    if other := [task for task in tasks if not isinstance(task, Task)]:
+        raise ValueError(f"tasks_by_dataset[{name!r}] holds {shown(other[0])}: expected Task objects, as load_tasks "
+                         "returns them")
     if other := [task for task in tasks if task.domain != DATASETS[name].domain]:
         raise ValueError(f"tasks_by_dataset[{name!r}]: {other[0].task_id} is of the domain {other[0].domain}; expected "
                          f"{DATASETS[name].domain}")

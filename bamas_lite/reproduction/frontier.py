@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bamas_lite.inputs import shown, whole
+from bamas_lite.inputs import exact, shown, whole
+from bamas_lite.reproduction.checks import numbers
 
 Points = tuple[Any, Any]
 """Accuracy and cost (u$ a task) of the same points."""
@@ -24,14 +25,13 @@ def resampled_means(values: Any, *, resamples: int = 2000, seed: int = 0) -> np.
     The resamples depend on `seed` and the two sizes only, so that two arrays of one shape stay paired.
 
     Raises:
-        ValueError: fewer than two axes, an empty one, or values that are not finite.
+        ValueError: fewer than two axes, an empty one, values that are not finite, or a seed or a number of resamples
+            that is none.
     """
-    y = np.asarray(values, float)
+    y = numbers(values, "values")
     if y.ndim < 2 or not y.size:
         raise ValueError(f"values: shape {y.shape}; expected (n_seeds, n_tasks, ...), at least 1 of each")
-    if not np.isfinite(y).all():
-        raise ValueError("values: hold NaN or infinity; expected finite numbers")
-    resamples = whole(resamples, "resamples", 1)
+    resamples, seed = whole(resamples, "resamples", 1), whole(seed, "seed")
     n_seeds, n_tasks = y.shape[:2]
     task_rng, seed_rng = np.random.default_rng(seed).spawn(2)
     tasks = task_rng.multinomial(n_tasks, np.full(n_tasks, 1 / n_tasks), size=resamples) / n_tasks
@@ -41,7 +41,14 @@ def resampled_means(values: Any, *, resamples: int = 2000, seed: int = 0) -> np.
 
 
 def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of resampled values (resamples,)."""
+    """The percentile interval of resampled values (resamples,).
+
+    Raises:
+        ValueError: a level that is no number between 0 and 1.
+    """
+    if not 0 < exact(level, "level") < 1:
+        raise ValueError(f"level = {shown(level)}: expected a number between 0 and 1")
+    level = float(level)
     low, high = np.quantile(samples, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
 
@@ -57,15 +64,20 @@ def step_area(accuracy: Any, cost: Any, low: Any, high: Any) -> np.ndarray:
         low, high: the window, u$ a task; numbers or arrays (...).
 
     Raises:
-        ValueError: shapes that do not match, or a window without width.
+        ValueError: shapes that do not match, values that are not finite, or a window without width.
     """
-    a, c = np.asarray(accuracy, float), np.asarray(cost, float)
+    a, c, low, high = (numbers(values, what) for values, what in (
+        (accuracy, "accuracy"), (cost, "cost"), (low, "low"), (high, "high")))
     if a.shape != c.shape or not a.ndim or not a.size:
         raise ValueError(f"accuracy and cost: shapes {a.shape} and {c.shape}; expected the same, (..., n_points)")
+    for end, name in ((low, "low"), (high, "high")):
+        if end.shape not in ((), a.shape[:-1]):
+            raise ValueError(f"{name}: shape {end.shape}; expected a number or {a.shape[:-1]}")
     low, high = np.broadcast_to(low, a.shape[:-1])[..., None], np.broadcast_to(high, a.shape[:-1])[..., None]
-    if not (low < high).all():
-        raise ValueError(f"low = {shown(low.ravel()[0].item())}, high = {shown(high.ravel()[0].item())}: expected "
-                         "low < high, the window of spends")
+    empty = low >= high
+    if empty.any():
+        raise ValueError(f"low = {low[empty][0].item()!r}, high = {high[empty][0].item()!r}: expected low < high, the "
+                         "window of spends")
     order = np.argsort(c, axis=-1, kind="stable")
     best = np.maximum.accumulate(np.take_along_axis(a, order, -1), axis=-1)
     from_cost = np.clip(np.take_along_axis(c, order, -1), low, high)
@@ -95,32 +107,38 @@ def frontier_area(systems: Mapping[str, Points], *, against: str | None = None,
         (of the full sample), n_points.
 
     Raises:
-        ValueError: no system, an unknown `against`, shapes that do not match.
+        ValueError: no system, an unknown `against`, shapes that do not match, values that are not finite, a window
+            without width, an option that makes no sense.
     """
-    if not systems:
-        raise ValueError("systems: is empty; expected name -> (correct, cost)")
+    if not isinstance(systems, Mapping) or not systems:
+        raise ValueError(f"systems = {shown(systems)}: expected name -> (correct, cost), at least one")
+    if window is not None:
+        ends = numbers(window, "window")
+        if ends.shape != (2,) or not ends[0] < ends[1]:
+            raise ValueError(f"window = {shown(window)}: expected (low, high) in u$ a task, low < high")
     if against is not None and against not in systems:
         raise ValueError(f"against = {shown(against)}: expected one of {', '.join(systems)}")
     points = {}
     sizes = {}
-    for name, (correct, cost) in systems.items():
-        y = [np.asarray(values, float) for values in (correct, cost)]
-        if y[0].shape != y[1].shape or y[0].ndim != 3:
-            raise ValueError(f"systems[{name!r}]: shapes {y[0].shape} and {y[1].shape}; expected twice the same "
-                             "(n_seeds, n_tasks, n_points)")
+    for name, pair in systems.items():
+        y = _points(pair, f"systems[{name!r}]", ("n_seeds", "n_tasks", "n_points"))
         sizes[name] = y[0].shape[:2]
         # Index 0 is the full sample, the resamples follow.
         points[name] = [np.concatenate([v.mean(axis=(0, 1))[None], resampled_means(v, resamples=resamples, seed=seed)])
                         for v in y]
     if len(set(sizes.values())) > 1:
         raise ValueError(f"systems: numbers of seeds and tasks differ: {sizes}; they are compared on the same ones")
-    for name, (accuracy, cost) in (fixed or {}).items():
-        points[name] = [np.broadcast_to(np.asarray(v, float), (resamples + 1, len(v))) for v in (accuracy, cost)]
+    for name, pair in (fixed or {}).items():
+        points[name] = [np.broadcast_to(v, (resamples + 1, len(v)))
+                        for v in _points(pair, f"fixed[{name!r}]", ("n_points",))]
     if window is None:
         low = np.max([cost.min(axis=1) for _, cost in points.values()], axis=0)
         high = np.max([cost.max(axis=1) for _, cost in points.values()], axis=0)
+        if (low >= high).any():
+            raise ValueError("window = None: the points cost too much the same to leave a window of spends; give more "
+                             "of them (budgets, say), or window = (low, high)")
     else:
-        low, high = (np.full(resamples + 1, float(end)) for end in window)
+        low, high = (np.full(resamples + 1, end) for end in ends)
     areas = {name: step_area(accuracy, cost, low, high) for name, (accuracy, cost) in points.items()}
     rows = []
     for name, area in areas.items():
@@ -134,6 +152,18 @@ def frontier_area(systems: Mapping[str, Points], *, against: str | None = None,
                 row["difference_low"], row["difference_high"] = interval(difference[1:], level)
         rows.append(row | {"window_low": low[0], "window_high": high[0], "n_points": points[name][0].shape[1]})
     return pd.DataFrame(rows)
+
+
+def _points(pair: Any, what: str, axes: tuple[str, ...]) -> list[np.ndarray]:
+    """Accuracy and cost of the same points, checked."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"{what} = {shown(pair)}: expected the pair (accuracy, cost)")
+    accuracy, cost = (numbers(values, f"{what}: {name}")
+                      for values, name in zip(pair, ("accuracy", "cost"), strict=True))
+    if accuracy.shape != cost.shape or accuracy.ndim != len(axes) or not accuracy.size:
+        raise ValueError(f"{what}: shapes {accuracy.shape} and {cost.shape}; expected twice the same "
+                         f"({', '.join(axes)})")
+    return [accuracy, cost]
 
 
 def decompose(outcomes: Any, *, resamples: int = 2000, seed: int = 0, level: float = 0.95) -> pd.DataFrame:
@@ -150,9 +180,9 @@ def decompose(outcomes: Any, *, resamples: int = 2000, seed: int = 0, level: flo
         first, topology second, topology first, provisioning second, interaction.
 
     Raises:
-        ValueError: another shape, or values that are not finite.
+        ValueError: another shape, values that are not finite, or an option that makes no sense.
     """
-    y = np.asarray(outcomes, float)
+    y = numbers(outcomes, "outcomes")
     if y.ndim != 4 or y.shape[:2] != (2, 2):
         raise ValueError(f"outcomes: shape {y.shape}; expected (2 teams, 2 topologies, n_seeds, n_tasks)")
     cells = np.moveaxis(y, (0, 1), (2, 3))

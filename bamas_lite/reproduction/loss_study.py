@@ -34,6 +34,7 @@ from bamas_lite.inputs import exact, shown, whole
 from bamas_lite.losses import expectation_loss, importance_loss, published_loss
 from bamas_lite.network import Examples, PolicyNetwork
 from bamas_lite.policy import questions_of
+from bamas_lite.reproduction.checks import number, numbers
 from bamas_lite.rewards import LogTable
 
 Objective = Literal["published", "importance", "expectation"]
@@ -78,7 +79,7 @@ def fixed_point(R: Sequence[float], beta: float = 0.0) -> FixedPoint:
     Raises:
         ValueError: fewer than two rewards, one that is no finite number, or a beta below 0.
     """
-    rewards, beta = _rewards(R), _not_negative(beta, "beta")
+    rewards, beta = _rewards(R), number(beta, "beta")
     point = _by_signs(rewards)
     if beta == 0:
         return point
@@ -114,7 +115,13 @@ def threshold(R: Sequence[Fraction]) -> Fraction:
 
     With the m largest rewards above lambda it is (their sum - S) / m; the right m is the largest one for which the
     m-th reward is still above.
+
+    Raises:
+        ValueError: rewards that are none, or whose sum is not above 0.
     """
+    R = _rewards(R)
+    if sum(R) <= 0:
+        raise ValueError(f"R = {shown([float(r) for r in R])}: expected rewards with a sum above 0")
     largest, S = sorted(R, reverse=True), sum(R)
     candidates = [(sum(largest[:m]) - S) / m for m in range(1, len(largest) + 1)]
     return [lam for r, lam in zip(largest, candidates, strict=True) if r > lam][-1]
@@ -131,8 +138,13 @@ def choice_values(pi: np.ndarray, R: np.ndarray) -> dict[str, float]:
 
     `greedy` takes the largest probability, `sampled` draws from pi (the expectation: nothing is drawn), `random` takes
     each topology alike, `best` is the bound. `gain` is the share of the way from random to best that sampling gets.
+
+    Raises:
+        ValueError: pi and R of different shapes, or not finite.
     """
-    pi, R = np.atleast_2d(pi), np.atleast_2d(R)
+    pi, R = np.atleast_2d(numbers(pi, "pi")), np.atleast_2d(numbers(R, "R"))
+    if pi.shape != R.shape or not R.size:
+        raise ValueError(f"pi and R: shapes {pi.shape} and {R.shape}; expected the same, (k,) or (n, k)")
     greedy = np.take_along_axis(R, pi.argmax(axis=1)[:, None], axis=1).mean()
     sampled, random, best = (pi * R).sum(axis=1).mean(), R.mean(), R.max(axis=1).mean()
     gain = (sampled - random) / (best - random) if best > random else 1.0
@@ -150,11 +162,21 @@ def direction(pi: np.ndarray, R: np.ndarray, objective: Objective = "published",
         R: rewards, (..., k).
         objective: "published", "importance" or "expectation".
         beta: weight of the entropy.
-        mu: probability with which the log took each topology; uniform, if not given.
+        mu: probability with which the log took each topology, all positive; uniform, if not given.
         share: share of the log's rows that each topology got; mu, as in an endless log, if not given.
+
+    Raises:
+        ValueError: an argument is wrong; the message names it.
     """
-    mu = np.full(R.shape[-1], 1 / R.shape[-1]) if mu is None else np.asarray(mu, float)
-    share = mu if share is None else np.asarray(share, float)
+    pi, R = numbers(pi, "pi"), numbers(R, "R")
+    if not R.ndim or R.shape[-1] < 2 or pi.shape[-1:] != R.shape[-1:]:
+        raise ValueError(f"pi and R: shapes {pi.shape} and {R.shape}; expected (..., k) with the same k of at least 2")
+    return _direction(pi, R, objective, number(beta, "beta"), *_log_of(mu, share, R.shape))
+
+
+def _direction(pi: np.ndarray, R: np.ndarray, objective: Objective, beta: float, mu: np.ndarray,
+               share: np.ndarray) -> np.ndarray:
+    """`direction` of arguments that are known to be right."""
     if objective == "published":
         way = share * R - pi * (share * R).sum(-1, keepdims=True)
     elif objective in ("importance", "expectation"):
@@ -179,7 +201,7 @@ def train_logits(R: Sequence[float] | np.ndarray, objective: Objective = "publis
         optimizer: "gradient" (plain descent), "adam" (torch's constants), or "flow": descent by infinitely small steps,
             solved as a differential equation, at the times learning_rate * step.
         steps: how many.
-        start: pi at the start, all positive, (k,) or (n, k); uniform, if not given.
+        start: pi at the start, all positive, (k,) or (n, k), scaled to a sum of 1; uniform, if not given.
         learning_rate: length of a step.
         beta, mu, share: see `direction`.
 
@@ -189,15 +211,16 @@ def train_logits(R: Sequence[float] | np.ndarray, objective: Objective = "publis
     Raises:
         ValueError: an argument is wrong; the message names it.
     """
-    R = np.asarray(R, float)
-    steps, rate = whole(steps, "steps", 1), _not_negative(learning_rate, "learning_rate")
-    pi = np.broadcast_to(1 / R.shape[-1] if start is None else np.asarray(start, float), R.shape)
-    if not (np.isfinite(pi) & (pi > 0)).all():
-        raise ValueError(f"start = {shown(start)}: expected positive probabilities")
-    z = np.log(pi)
+    R = numbers(R, "R")
+    if R.ndim not in (1, 2) or not R.size or R.shape[-1] < 2:
+        raise ValueError(f"R: shape {R.shape}; expected (k,) or (n, k), k at least 2")
+    steps, rate = whole(steps, "steps", 1), number(learning_rate, "learning_rate", positive=True)
+    beta, (mu, share) = number(beta, "beta"), _log_of(mu, share, R.shape)
+    pi = np.full(R.shape, 1 / R.shape[-1]) if start is None else _probabilities(start, "start", R.shape)
+    z = np.log(np.broadcast_to(pi, R.shape))
 
     def way(logits: np.ndarray) -> np.ndarray:
-        return direction(_softmax(logits), R, objective, beta=beta, mu=mu, share=share)
+        return _direction(_softmax(logits), R, objective, beta, mu, share)
 
     if optimizer == "flow":
         times = rate * np.arange(steps + 1)
@@ -267,8 +290,9 @@ def follow(table: LogTable, embedding: np.ndarray | None = None, *, scaling: str
         raise ValueError(f"objective = {shown(objective)}: expected one of {', '.join(_LOSSES)}")
     if (table.count == 0).any():
         raise ValueError("table: some states lack a topology; build it with LogTable.from_log(log, complete=True)")
-    steps = whole(steps, "steps", 1)
-    wanted = set(range(steps + 1) if record is None else record)
+    steps, learning_rate = whole(steps, "steps", 1), number(learning_rate, "learning_rate", positive=True)
+    seed, beta = whole(seed, "seed"), number(beta, "beta")
+    wanted = {whole(step, "record", 0, steps) for step in (range(steps + 1) if record is None else record)}
     shift, scale = SCALINGS[scaling](table.budget)
     states = Examples.from_table(replace(table, budget=table.budget - shift),
                                  encode(questions_of(table.task_id)) if embedding is None else embedding, scale)
@@ -357,7 +381,21 @@ def _rewards(R: Sequence[float]) -> list[Fraction]:
     return [exact(value, "R") for value in values]
 
 
-def _not_negative(value: float, what: str) -> float:
-    if exact(value, what) < 0:
-        raise ValueError(f"{what} = {shown(value)}: expected a number of at least 0")
-    return float(value)
+def _log_of(mu: Any, share: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """mu and share of `direction`, for rewards of that shape."""
+    mu = np.full(shape[-1], 1 / shape[-1]) if mu is None else _probabilities(mu, "mu", shape)
+    share = mu if share is None else _probabilities(share, "share", shape)
+    for p, name in ((mu, "mu"), (share, "share")):
+        if not np.allclose(p.sum(axis=-1), 1, atol=1e-6):
+            raise ValueError(f"{name} = {shown(p.tolist())}: expected a sum of 1")
+    return mu, share
+
+
+def _probabilities(values: Any, what: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Probabilities of k topologies, all positive (a `share` of the rows may be 0)."""
+    p = numbers(values, what)
+    if p.shape not in (shape, shape[-1:]):
+        raise ValueError(f"{what}: shape {p.shape}; expected {shape[-1:]}{f' or {shape}' if len(shape) > 1 else ''}")
+    if (p < 0).any() or (what != "share" and not p.all()):
+        raise ValueError(f"{what} = {shown(values)}: expected {'' if what == 'share' else 'positive '}probabilities")
+    return p

@@ -117,9 +117,11 @@ class Outcomes:
             seeds: the mean over these; None takes all.
 
         Raises:
-            ValueError: a seed that was not run.
+            ValueError: a seed that was not run, or no list of them.
             LogError: no episode may be learned from.
         """
+        if seeds is not None and not isinstance(seeds, Iterable):
+            raise ValueError(f"seeds = {shown(seeds)}: expected a list of {', '.join(map(str, self.seeds))}")
         index = slice(None) if seeds is None else [self._seed_index(seed) for seed in seeds]
         order = np.argsort(self.budgets)
         n, k = len(self.tasks) * len(self.budgets), len(TOPOLOGIES)

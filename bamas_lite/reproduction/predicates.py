@@ -18,20 +18,24 @@ from scipy.stats import mannwhitneyu
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.provisioning import Team, provision
-from bamas_lite.reproduction.published import dataset
+from bamas_lite.reproduction.published import DATASETS, dataset
+from bamas_lite.reproduction.tables import Number, check_table
 from bamas_lite.trajectories import paper_pool
 
 PUBLISHED, OURS = "BAMAS as published", "BAMAS as it should be"
 BEST_FIXED = "best fixed topology per budget"
 CHOOSERS = (PUBLISHED, OURS, BEST_FIXED)
 """Who chooses topologies: the published policy, ours, and the topology that is right most often at each budget (the
-cheaper one of two equals): what a policy would choose that knows the budget and has nothing left to learn."""
+cheaper one of two equals), on the test tasks of the draw themselves: so in part by luck."""
 
 LEAST_DRAWS = 200
 ENOUGH = 0.95
 """A finding is reproduced if it holds in at least this share of at least so many draws."""
 
 NOT_PARAMETERS = ("dataset", "draw", "seed", "n_tasks", "n_seeds")
+FITTED = ("skill", "completion_tokens", "system_tokens", "system_shift")
+"""Parameters that are fitted again in each draw. They follow from those that are drawn, so none of them is named as the
+cause, except BAMAS's own shift, which is drawn too."""
 _LINEAR, _STAR, _FEEDBACK, _PLANNER = range(len(TOPOLOGIES))
 
 Shares = np.ndarray
@@ -40,6 +44,12 @@ Shares = np.ndarray
 
 class DrawsError(ValueError):
     """A draws table that cannot be used; the message names the column and the value."""
+
+
+_PERCENT, _COST, _AT_LEAST_0 = Number(0, 100), Number(0, above=True), Number(0)
+LIMITS = {"accuracy": _PERCENT, "over": _PERCENT, "cost": _COST, "accuracy_error": _AT_LEAST_0,
+          "cost_error": _AT_LEAST_0, "cost_sd": _AT_LEAST_0, "row_sd_accuracy": _AT_LEAST_0, "row_sd_cost": _AT_LEAST_0}
+"""What a quantity may be, by the last part of its column's name; others are finite."""
 
 
 @lru_cache
@@ -115,7 +125,8 @@ FINDINGS = (
     Finding("mostly Linear", "Linear is chosen mostly on code", ("MBPP",), mostly_linear,
             "Linear, all budgets", _overall(_LINEAR)),
     Finding("simple when poor", "tight budgets favor Linear and Star", _EVERYWHERE, simple_when_poor,
-            "Linear and Star, smallest budget", lambda shares: shares[:, 0, [_LINEAR, _STAR]].sum(axis=1)),
+            "Linear and Star, smallest minus largest budget",
+            lambda shares: shares[:, 0, [_LINEAR, _STAR]].sum(axis=1) - shares[:, -1, [_LINEAR, _STAR]].sum(axis=1)),
     Finding("Planner never", _NEVER, _EVERYWHERE, planner_never,
             "Planner-Driven, all budgets", _overall(_PLANNER)),
     Finding("Planner never, teams of 3 or more", f"{_NEVER} (not offered to teams of two)", _EVERYWHERE, planner_never,
@@ -126,15 +137,24 @@ FINDINGS = (
 `findings.reproduction_table`."""
 
 
+def check_draws(draws: pd.DataFrame) -> None:
+    """Check that a table has one row a draw and data set, so that no draw counts twice.
+
+    Raises:
+        DrawsError: it has not.
+    """
+    check_table(draws, "draws", texts=("dataset",), numbers={"draw": Number(0, whole=True)}, key=("dataset", "draw"),
+                known={"dataset": DATASETS}, error=DrawsError)
+
+
 def of_dataset(draws: pd.DataFrame, name: str) -> pd.DataFrame:
     """The draws of one data set.
 
     Raises:
-        DrawsError: the table has no column `dataset`.
+        DrawsError: no table with one row a draw and data set: `dataset` or `draw` is missing, or one is there twice.
         ValueError: no such data set.
     """
-    if "dataset" not in draws:
-        raise DrawsError("draws: column dataset is missing; expected one row a draw and data set")
+    check_draws(draws)
     return draws[draws["dataset"] == dataset(name).name]
 
 
@@ -143,14 +163,22 @@ def values(draws: pd.DataFrame, system: str, setting: str | float, metric: str) 
 
     Raises:
         KeyError: no such column.
-        DrawsError: a value in it is missing or not finite.
+        DrawsError: a value in it is missing or outside `LIMITS`.
     """
-    column = f"{system}/{str(setting).removeprefix('budget ') if isinstance(setting, str) else f'{setting:g}'}/{metric}"
-    numbers = draws[column].to_numpy(float)
-    if not np.isfinite(numbers).all():
-        place = int(np.flatnonzero(~np.isfinite(numbers))[0])
-        raise DrawsError(f"draws: {column} = {numbers[place]} in row {draws.index[place]}: expected a number")
-    return numbers
+    setting = setting.removeprefix("budget ") if isinstance(setting, str) else f"{setting:g}"
+    return numbers(draws, f"{system}/{setting}/{metric}")
+
+
+def numbers(draws: pd.DataFrame, column: str) -> np.ndarray:
+    """The numbers of a column, as `values`."""
+    try:
+        found = draws[column].to_numpy(float)
+    except (TypeError, ValueError):
+        raise DrawsError(f"draws: {column}: expected a column of numbers") from None
+    limits = LIMITS.get(column.rpartition("/")[2], Number())
+    if len(wrong := np.flatnonzero(~limits.holds(found))):
+        raise DrawsError(f"draws: {column} = {found[wrong[0]]} in row {draws.index[wrong[0]]}: expected {limits}")
+    return found
 
 
 def chosen(draws: pd.DataFrame, name: str, chooser: str, *, pairs_may_plan: bool = True) -> Shares:
@@ -188,7 +216,7 @@ def chosen(draws: pd.DataFrame, name: str, chooser: str, *, pairs_may_plan: bool
 
 
 def separating_parameter(draws: pd.DataFrame, holds: Sequence[bool]) -> tuple[str, float] | None:
-    """The parameter that tells the draws in which something holds from those in which it does not, and its AUC.
+    """The drawn parameter that tells the draws in which something holds from those in which it does not, and its AUC.
 
     AUC: the chance that the parameter is larger in a draw in which it holds than in one in which it does not, ties
     counting half; 0.5 separates nothing. The parameter with the AUC farthest from 0.5 is taken, unless chance alone
@@ -197,7 +225,8 @@ def separating_parameter(draws: pd.DataFrame, holds: Sequence[bool]) -> tuple[st
     holds = np.asarray(holds, bool)
     candidates = []
     for name in draws.columns:
-        if name in NOT_PARAMETERS or "/" in name or not pd.api.types.is_numeric_dtype(draws[name]):
+        fitted = name.split(".")[0] in FITTED and name != "system_shift.bamas"
+        if name in NOT_PARAMETERS or fitted or "/" in name or not pd.api.types.is_numeric_dtype(draws[name]):
             continue
         values = draws[name].to_numpy(float)
         if np.isfinite(values).all() and np.ptp(values) > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ LEVELS = range(1, 6)
 
 
 class PublishedFileError(ValueError):
-    """A file of published figures that cannot be used; the message names file, row and value."""
+    """Published figures that cannot be used; the message names the file or table, the row and the value."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def dataset(name: str) -> Dataset:
     Raises:
         ValueError: no such data set.
     """
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         raise ValueError(f"dataset = {shown(name)}: expected one of {', '.join(DATASETS)}")
     return DATASETS[name]
 
@@ -91,10 +91,7 @@ def load_published(path: str | Path | None = None) -> pd.DataFrame:
         PublishedFileError: a missing column, an empty file, an unknown data set, system or setting, a cost that is not
             positive, a percentage outside 0 to 100, a row given twice.
     """
-    table = _read(path, "paper_results.csv", key=("dataset", "system", "setting"), columns={
-        "dataset": _one_of(DATASETS), "system": _one_of(SYSTEMS), "setting": _setting,
-        "avg_cost_microusd": _number("a cost above 0 u$", lambda v: v > 0), "accuracy_percent": _percent,
-        "source": _text})
+    table = _read(path, "paper_results.csv", _PUBLISHED)
     budgets = table.setting.str.extract(r"^budget (\d+)$")[0].astype(float)
     table["budget"] = budgets
     table["llm"] = [None if is_budget else re.sub(r"^L\d ", "", setting)
@@ -109,10 +106,7 @@ def load_counts(path: str | Path | None = None) -> pd.DataFrame:
         PublishedFileError: as `load_published`; also a budget that the data set does not have, a count that is not a
             whole number from 0 to n_tasks.
     """
-    table = _read(path, "paper_counts.csv", key=("dataset", "budget"), columns={
-        "dataset": _one_of(DATASETS), "budget": _budget, "n_tasks": _number("a whole number from 1", _whole(1)),
-        "out_of_budget": _count, "source": _text})
-    return table.astype({"out_of_budget": int, "n_tasks": int})
+    return _read(path, "paper_counts.csv", _COUNTS).astype({"out_of_budget": int, "n_tasks": int})
 
 
 def load_shares(path: str | Path | None = None) -> pd.DataFrame:
@@ -123,15 +117,74 @@ def load_shares(path: str | Path | None = None) -> pd.DataFrame:
     Raises:
         PublishedFileError: as `load_published`.
     """
-    return _read(path, "paper_shares.csv", key=("dataset", "topology"), columns={
-        "dataset": _one_of(DATASETS), "topology": _one_of(TOPOLOGIES), "share_percent": _percent, "source": _text})
+    return _read(path, "paper_shares.csv", _SHARES)
 
 
-Reader = Callable[[Mapping[str, str], str], Any]
+def check_published(table: Any) -> None:
+    """Check rows that are handed in as `load_published` returns them, changed or not.
+
+    Raises:
+        PublishedFileError: as `load_published`, or something else than such a table.
+    """
+    _check(table, "published", _PUBLISHED, load_published, derived=("budget", "llm"))
+
+
+def check_counts(table: Any) -> None:
+    """Check counts as `load_counts` returns them; raises as `check_published`."""
+    _check(table, "counts", _COUNTS, load_counts)
+
+
+def check_shares(table: Any) -> None:
+    """Check shares as `load_shares` returns them; raises as `check_published`."""
+    _check(table, "shares", _SHARES, load_shares)
+
+
+def _check(table: Any, name: str, kind: _Kind, load: Callable[..., pd.DataFrame], derived: Sequence[str] = ()) -> None:
+    how = f"; use {load.__name__}(path) to read a file"
+    if not isinstance(table, pd.DataFrame):
+        raise PublishedFileError(f"{name} = {' '.join(shown(table).split())}: expected a DataFrame{how}")
+    _require(list(table.columns), (*kind.columns, *derived), name, how)
+    if table.empty:
+        raise PublishedFileError(f"{name}: empty; expected at least one row")
+    kind.read((f"{name}, row {place}", row) for place, row in enumerate(table.to_dict("records")))
+
+
+def _require(header: list[Any], columns: Iterable[str], where: str, hint: str) -> None:
+    for column in columns:
+        if header.count(column) != 1:
+            fault = "there twice" if column in header else "missing"
+            raise PublishedFileError(f"{where}: column {column} is {fault}{hint}")
+
+
+Reader = Callable[[Mapping[str, Any], str], Any]
 """Reads one field of a row: (row, column) -> value. ValueError says what would be valid."""
 
 
-def _read(path: str | Path | None, standard: str, columns: Mapping[str, Reader], key: tuple[str, ...]) -> pd.DataFrame:
+@dataclass(frozen=True)
+class _Kind:
+    """One of the three kinds of tables: how each column is read, in this order, and which columns name a row."""
+
+    columns: Mapping[str, Reader]
+    key: tuple[str, ...]
+
+    def read(self, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+        """The values of (where, fields) rows; one `PublishedFileError` for the first fault."""
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for where, row in rows:
+            values = {}
+            for column, read in self.columns.items():
+                try:
+                    values[column] = read(row, column)
+                except ValueError as problem:
+                    raise PublishedFileError(f"{where}: {column} = {shown(row[column])}: expected {problem}") from None
+            name = tuple(values[column] for column in self.key)
+            if name in found:
+                raise PublishedFileError(f"{where}: {', '.join(f'{c} = {values[c]}' for c in self.key)} is given twice")
+            found[name] = values
+        return list(found.values())
+
+
+def _read(path: str | Path | None, standard: str, kind: _Kind) -> pd.DataFrame:
     """The file as a table of the given columns, every field checked; one `PublishedFileError` for the first fault."""
     file = DATA / standard if path is None else file_path(path, "path", PublishedFileError)
     try:
@@ -142,43 +195,31 @@ def _read(path: str | Path | None, standard: str, columns: Mapping[str, Reader],
         raise PublishedFileError(f"{file}: not readable as CSV in UTF-8 ({problem})") from None
     header, body = (lines[0], lines[1:]) if lines else ([], [])
     if not any(body):
-        raise PublishedFileError(f"{file}: empty; expected a header and at least one row of {', '.join(columns)}")
-    for column in columns:
-        if header.count(column) != 1:
-            fault = "there twice" if column in header else "missing"
-            raise PublishedFileError(f"{file}: column {column} is {fault}; the file has {', '.join(header)}")
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for number, fields in enumerate(body, 2):
-        where = f"{file}, row {number}"
-        if not fields:
-            continue
-        if len(fields) != len(header):
-            raise PublishedFileError(f"{where}: {len(fields)} fields {shown(fields)}; expected {len(header)}")
-        row, values = dict(zip(header, fields, strict=True)), {}
-        for column, read in columns.items():
-            try:
-                values[column] = read(row, column)
-            except ValueError as problem:
-                raise PublishedFileError(f"{where}: {column} = {shown(row[column])}: expected {problem}") from None
-        name = tuple(values[column] for column in key)
-        if name in rows:
-            raise PublishedFileError(f"{where}: {', '.join(f'{c} = {v}' for c, v in zip(key, name, strict=True))} "
-                                     "is given twice")
-        rows[name] = values
-    table = pd.DataFrame(list(rows.values()))
-    return table[[column for column in header if column in columns]]
+        raise PublishedFileError(f"{file}: empty; expected a header and at least one row of {', '.join(kind.columns)}")
+    _require(header, kind.columns, str(file), f"; the file has {', '.join(header)}")
+
+    def rows() -> Iterator[tuple[str, dict[str, str]]]:
+        for number, fields in enumerate(body, 2):
+            if fields and len(fields) != len(header):
+                raise PublishedFileError(f"{file}, row {number}: {len(fields)} fields {shown(fields)}; "
+                                         f"expected {len(header)}")
+            if fields:
+                yield f"{file}, row {number}", dict(zip(header, fields, strict=True))
+
+    table = pd.DataFrame(kind.read(rows()))
+    return table[[column for column in header if column in kind.columns]]
 
 
 def _one_of(names: Any) -> Reader:
-    def read(row: Mapping[str, str], column: str) -> str:
-        if row[column] not in names:
+    def read(row: Mapping[str, Any], column: str) -> str:
+        if not isinstance(row[column], str) or row[column] not in names:
             raise ValueError("one of " + ", ".join(names))
         return row[column]
     return read
 
 
 def _number(valid: str, holds: Callable[[float], bool]) -> Reader:
-    def read(row: Mapping[str, str], column: str) -> float:
+    def read(row: Mapping[str, Any], column: str) -> float:
         try:
             value = float(exact(row[column]))
         except ValueError:
@@ -196,17 +237,17 @@ def _whole(least: float, most: float = float("inf")) -> Callable[[float], bool]:
 _percent = _number("a percentage from 0 to 100", lambda value: 0 <= value <= 100)
 
 
-def _count(row: Mapping[str, str], column: str) -> float:
+def _count(row: Mapping[str, Any], column: str) -> float:
     most = row["n_tasks"]
     return _number(f"a whole number from 0 to n_tasks = {most}", _whole(0, float(most)))(row, column)
 
 
-def _budget(row: Mapping[str, str], column: str) -> float:
+def _budget(row: Mapping[str, Any], column: str) -> float:
     budgets = DATASETS[row["dataset"]].budgets
     return _number("a budget of the data set: " + ", ".join(map(str, budgets)), budgets.__contains__)(row, column)
 
 
-def _setting(row: Mapping[str, str], column: str) -> str:
+def _setting(row: Mapping[str, Any], column: str) -> str:
     """What the data set and the system of the row allow; these two have been read before."""
     data, system = DATASETS[row["dataset"]], row["system"]
     if system == "BAMAS":
@@ -216,7 +257,18 @@ def _setting(row: Mapping[str, str], column: str) -> str:
     return _one_of(LLMS)(row, column)
 
 
-def _text(row: Mapping[str, str], column: str) -> str:
-    if not row[column].strip():
+def _text(row: Mapping[str, Any], column: str) -> str:
+    if not isinstance(row[column], str) or not row[column].strip():
         raise ValueError("the table that the figures come from")
     return row[column]
+
+
+_PUBLISHED = _Kind(key=("dataset", "system", "setting"), columns={
+    "dataset": _one_of(DATASETS), "system": _one_of(SYSTEMS), "setting": _setting,
+    "avg_cost_microusd": _number("a cost above 0 u$", lambda v: v > 0), "accuracy_percent": _percent,
+    "source": _text})
+_COUNTS = _Kind(key=("dataset", "budget"), columns={
+    "dataset": _one_of(DATASETS), "budget": _budget, "n_tasks": _number("a whole number from 1", _whole(1)),
+    "out_of_budget": _count, "source": _text})
+_SHARES = _Kind(key=("dataset", "topology"), columns={
+    "dataset": _one_of(DATASETS), "topology": _one_of(TOPOLOGIES), "share_percent": _percent, "source": _text})

@@ -28,6 +28,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from bamas_lite.inputs import exact, shown
+from bamas_lite.reproduction.checks import amounts, numbers
 from bamas_lite.reproduction.frontier import interval, resampled_means
 from bamas_lite.team import money, needed, round_up
 
@@ -174,13 +175,14 @@ def stream_curve(values: Any, costs: Any, totals: Iterable[Any], *, caps: Any = 
         where the flat plan is payable), over_total (share of the seeds with a spend above the total).
 
     Raises:
-        ValueError: as `spend_stream`; outcomes of another shape.
+        StreamBudgetError: none of the totals pays for the cheapest option of every task, under any plan.
+        ValueError: as `spend_stream`; totals that are no list of different numbers; outcomes of another shape.
     """
-    values = np.asarray(values, float)
-    hard = costs if caps is None else caps
+    values, costs = _arrays(values, costs)
+    hard = costs if caps is None else _arrays(values, caps, "caps")[1]
     real = None if outcomes is None else _real(outcomes, values)
-    rows = []
-    for total in totals:
+    rows, refusal = [], None
+    for total in amounts(totals, "totals"):
         n = len(values)
         each = exact(total, "total") / n
         plans: list[tuple[str, Any, StreamChoice | np.ndarray]] = []
@@ -191,14 +193,15 @@ def stream_curve(values: Any, costs: Any, totals: Iterable[Any], *, caps: Any = 
                 continue
             try:
                 plans.append((name, price, plan(values, price, money_for)))
-            except StreamBudgetError:
+            except StreamBudgetError as error:
+                refusal = error  # in the end that of the last plan, which asks for the least
                 continue
         measured = {}
         for name, price, choice in plans:
             option = choice.option if isinstance(choice, StreamChoice) else choice
             at = np.arange(n), option
             row = {"total": float(total), "each": float(each), "plan": name, "expected": values[at].mean(),
-                   "planned_cost": np.broadcast_to(np.asarray(price, float), values.shape)[at].mean(),
+                   "planned_cost": np.broadcast_to(price, values.shape)[at].mean(),
                    "bound": choice.bound / n if isinstance(choice, StreamChoice) else values[at].mean(),
                    "proved": not isinstance(choice, StreamChoice) or choice.proved}
             if real is not None:
@@ -220,16 +223,20 @@ def stream_curve(values: Any, costs: Any, totals: Iterable[Any], *, caps: Any = 
                          "bound": np.mean([b.bound for b in best]) / n, "proved": all(b.proved for b in best)})
         for row in rows[-len(measured):] if measured else []:
             row |= _measures(measured[row["plan"]], measured.get("flat"), row["plan"], float(each), resamples, seed)
+    if not rows:
+        raise refusal
     return pd.DataFrame(rows)
 
 
 def _real(outcomes: Mapping[str, Any], values: np.ndarray) -> dict[str, np.ndarray]:
     """Outcomes as arrays, checked."""
+    if not isinstance(outcomes, Mapping):
+        raise ValueError(f"outcomes = {shown(outcomes)}: expected {{'correct': array, 'cost': array}}")
     real = {}
     for name in ("correct", "cost"):
         if name not in outcomes:
             raise ValueError(f"outcomes: has no {name!r}; expected 'correct' and 'cost'")
-        real[name] = np.asarray(outcomes[name], float)
+        real[name] = numbers(outcomes[name], f"outcomes[{name!r}]")
         if real[name].ndim != 3 or real[name].shape[1:] != values.shape:
             raise ValueError(f"outcomes[{name!r}]: shape {real[name].shape}; expected (n_seeds, "
                              f"{', '.join(map(str, values.shape))})")
@@ -252,24 +259,22 @@ def _measures(y: np.ndarray, flat: np.ndarray | None, plan: str, each: float, re
                   "over_total": float((y[..., 1].mean(axis=1) > each).mean())}
 
 
-def _stream(values: Any, costs: Any, total: Any) -> _Stream:
-    """Check the arguments and count in whole units; `total` None: without a limit."""
-    arrays = {}
-    for what, given in (("values", values), ("costs", costs)):
-        try:
-            arrays[what] = np.asarray(given, float)
-        except (TypeError, ValueError):
-            raise ValueError(f"{what} = {shown(given)}: expected an array of numbers (n tasks, k options)") from None
-    v, c = arrays["values"], arrays["costs"]
+def _arrays(values: Any, costs: Any, what: str = "costs") -> tuple[np.ndarray, np.ndarray]:
+    """Values and costs as arrays, checked; `what` names the costs."""
+    v, c = numbers(values, "values"), numbers(costs, what)
     if v.ndim != 2 or not v.size:
         raise ValueError(f"values: shape {v.shape}; expected (n tasks, k options), at least 1 of each")
     if c.shape not in (v.shape, v.shape[1:]):
-        raise ValueError(f"costs: shape {c.shape}; expected {v.shape}, as values, or {v.shape[1:]}, the same for all")
-    for what, array, valid, expected in (("values", v, np.isfinite(v), "a finite number"),
-                                         ("costs", c, np.isfinite(c) & (c >= 0), "a finite number of at least 0 u$")):
-        if not valid.all():
-            place = tuple(int(i) for i in np.argwhere(~valid)[0])
-            raise ValueError(f"{what}[{', '.join(map(str, place))}] = {float(array[place])!r}: expected {expected}")
+        raise ValueError(f"{what}: shape {c.shape}; expected {v.shape}, as values, or {v.shape[1:]}, the same for all")
+    if (c < 0).any():
+        place = ", ".join(map(str, np.argwhere(c < 0)[0]))
+        raise ValueError(f"{what}[{place}] = {float(c[c < 0][0])!r}: expected a finite number of at least 0 u$")
+    return v, c
+
+
+def _stream(values: Any, costs: Any, total: Any) -> _Stream:
+    """Check the arguments and count in whole units; `total` None: without a limit."""
+    v, c = _arrays(values, costs)
     fractions = {x: exact(x) for x in {*v.ravel().tolist(), *c.ravel().tolist()}}
     value_unit = math.lcm(*(fractions[x].denominator for x in v.ravel().tolist()))
     cost_unit = math.lcm(*(fractions[x].denominator for x in c.ravel().tolist()))

@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,24 +19,28 @@ import pandas as pd
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.experiments import baselines, bootstrap_interval, choose
+from bamas_lite.inputs import out_folder, shown, whole
 from bamas_lite.paths import DATA
 from bamas_lite.policy import OURS, PAPER_SETTINGS, Settings, TopologyPolicy, train_policy
-from bamas_lite.provisioning import InfeasibleBudgetError, provision
+from bamas_lite.pool import load_pool
+from bamas_lite.provisioning import provision
 from bamas_lite.reproduction.assumptions import (
+    all_teams,
+    least_budget,
     objectives,
     planned_against_actual,
     plays_of,
     reprice,
     solvers,
-    teams_of,
     tidy,
     wrong_ranking,
 )
 from bamas_lite.reproduction.bench import Bench, make_bench
+from bamas_lite.reproduction.checks import amounts
 from bamas_lite.reproduction.frontier import decompose, frontier_area
 from bamas_lite.reproduction.outcomes import Outcomes, spread
 from bamas_lite.reproduction.published import DATASETS, load_published
-from bamas_lite.reproduction.streams import stream_curve
+from bamas_lite.reproduction.streams import StreamBudgetError, stream_curve
 from bamas_lite.reproduction.tornado import tornado
 from bamas_lite.rewards import OUR_REWARDS, reward
 
@@ -90,8 +95,11 @@ def learners(bench: Bench) -> pd.DataFrame:
     """Other learners on the same training outcomes with otherwise our settings, against the exact expectation, greedy.
 
     Choices are greedy (the most probable topology) and sampled (the expectation over the policy's draws).
+
+    Raises:
+        ValueError: a budget that pays for no team.
     """
-    plays = plays_of(bench, teams_of(bench), bench.variant())
+    plays = plays_of(bench, all_teams(bench), bench.variant())
     train, test = bench.outcomes(plays, "train"), bench.outcomes(plays)
     values = {}
     for name, options in LEARNERS.items():
@@ -124,8 +132,11 @@ def frontier(bench: Bench) -> pd.DataFrame:
 
     Published: its loss, settings and enforcement. Ours: exact expectation, reserve. Best fixed: the topology that was
     best on the training tasks, for all budgets. The last row is the paper's own points, on other tasks and LLMs.
+
+    Raises:
+        ValueError: a budget that pays for no team.
     """
-    teams = teams_of(bench)
+    teams = all_teams(bench)
     ours, paper = plays_of(bench, teams, bench.variant()), plays_of(bench, teams, bench.variant("paper"))
     bench.run([*ours, *paper])
     train, test = bench.outcomes(ours, "train"), bench.outcomes(ours)
@@ -153,13 +164,12 @@ def decomposition(bench: Bench) -> pd.DataFrame:
     Reference team: the cheapest one, under every budget. Reference topologies: "random" (the mean of all four) and
     "linear". Chosen topology: of a policy trained, with our settings, for the provisioned teams; the reference team is
     given the same choices. Accuracy in percent, for each budget and for their mean ("all").
+
+    Raises:
+        ValueError: a budget that pays for no team.
     """
-    try:
-        provision(bench.pool, 0)
-    except InfeasibleBudgetError as error:
-        cheapest = provision(bench.pool, error.least_budget)
-    arms = [plays_of(bench, teams, bench.variant()) for teams in (
-        [cheapest] * len(bench.budgets), teams_of(bench))]
+    provisioned, cheapest = all_teams(bench), provision(bench.pool, least_budget(bench.pool))
+    arms = [plays_of(bench, teams, bench.variant()) for teams in ([cheapest] * len(bench.budgets), provisioned)]
     bench.run(play for plays in arms for play in plays)
     policies = _policies(bench, bench.outcomes(arms[1], "train"), OURS)
     pi = _chosen(bench, policies, bench.outcomes(arms[1]))
@@ -209,26 +219,36 @@ def streams(bench: Bench, *, eaches: Sequence[float] | None = None) -> pd.DataFr
     it; "stream guaranteed" keeps the same promise as the flat budget, that no outcome can pass the total.
 
     Args:
-        eaches: totals, in u$ a task; None: the data set's budgets, the middle of the lowest two, and two below them,
-            where only expected costs leave a choice.
+        eaches: totals, in u$ a task; None: the bench's budgets, the middle of the lowest two (if there are two), and
+            two below them, where only expected costs leave a choice.
+
+    Raises:
+        StreamBudgetError: the totals pay for no plan.
+        ValueError: a budget that pays for no team, or eaches that are no list of different numbers of at least 0.
     """
-    plays = plays_of(bench, teams_of(bench), bench.variant())
+    lowest = bench.budgets[0]
+    default = [0.6 * lowest, 0.8 * lowest, lowest, *((lowest + b) / 2 for b in bench.budgets[1:2]), *bench.budgets[1:]]
+    eaches = default if eaches is None else amounts(eaches, "eaches")
+    plays = plays_of(bench, all_teams(bench), bench.variant())
     train, test = bench.outcomes(plays, "train"), bench.outcomes(plays)
     n, k = len(test.tasks), len(test.budgets) * len(TOPOLOGIES)
     flat = {m: getattr(train, m).mean(axis=0).reshape(len(train.tasks), k) for m in ("correct", "cost")}
     real = {m: getattr(test, m).reshape(len(test.seeds), n, k) for m in ("correct", "cost")}
-    if eaches is None:
-        lowest, second = bench.budgets[:2]
-        eaches = [0.6 * lowest, 0.8 * lowest, lowest, (lowest + second) / 2, *bench.budgets[1:]]
     caps = np.repeat(test.budgets, len(TOPOLOGIES))
-    tables = []
+    tables, refusal = [], None
     for predictor in ("level", "mean"):
         levels = [task.level for task in test.tasks] if predictor == "level" else None
         values, costs = (np.broadcast_to(predicted(flat[m], [t.level for t in train.tasks], levels), (n, k)).round(6)
                          for m in ("correct", "cost"))
-        table = stream_curve(values, costs, [n * each for each in eaches], caps=caps, outcomes=real)
+        try:
+            table = stream_curve(values, costs, [n * each for each in eaches], caps=caps, outcomes=real)
+        except StreamBudgetError as error:
+            refusal = error
+            continue
         table.insert(0, "dataset", bench.dataset.name)
         tables.append(table.assign(predictor=np.where(table.plan == "oracle stream", "outcomes known", predictor)))
+    if not tables:
+        raise StreamBudgetError(f"eaches = {shown(eaches)}: {refusal}", refusal.least_total)
     table = pd.concat(tables, ignore_index=True)
     return table.drop_duplicates(["total", "plan", "predictor"], ignore_index=True)
 
@@ -271,6 +291,28 @@ def rounded(table: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
     return table.assign(**{name: table[name].round(digits) + 0.0 for name in table.select_dtypes("float").columns})
 
 
+def marked(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column `mark`: the LLMs in play whose skill no baseline row of the paper fixes on that data set.
+
+    Their skill is cited, or read off a rating. Empty where there are none, and where a row does not rest on skill: the
+    paper's own figures, which teams differ, what a solver finds.
+    """
+    return table.assign(mark=[
+        "" if row.get("label") == "paper" or str(row.get("metric")).startswith("teams_")
+        else _unfitted(row["dataset"], row.get("pool", "paper")) for row in table.to_dict("records")])
+
+
+@cache
+def _unfitted(name: str, pool: str) -> str:
+    if name not in DATASETS:
+        return ""
+    data = DATASETS[name]
+    llms = data.llms if pool == "paper" else [m.name for m in load_pool(pool).llms]
+    unseen = [llm for llm in llms if llm not in data.baseline_llms]
+    who = unseen[0] if len(unseen) == 1 else f"{len(unseen)} of {len(llms)} LLMs"
+    return f"skill of {who} not fitted: no baseline row of {name}" if unseen else ""
+
+
 def make_tables(parts: Sequence[tuple[str, str]]) -> list[tuple[str, pd.DataFrame]]:
     """(file, its rows) of some parts (data set, "studies" or "tornado"), in this process (each answer graded once)."""
     found: list[tuple[str, pd.DataFrame]] = []
@@ -292,7 +334,7 @@ def all_tables(workers: int = 2) -> Iterator[tuple[str, pd.DataFrame]]:
     found = [pair for some in spread(make_tables, parts, workers=workers, tasks_per_part=1) for pair in some]
     found.append(("assumptions", solvers()))
     for file in FILES:
-        yield file, rounded(pd.concat([table for name, table in found if name == file], ignore_index=True))
+        yield file, marked(rounded(pd.concat([table for name, table in found if name == file], ignore_index=True)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -300,9 +342,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bamas_lite.reproduction.studies", description=main.__doc__)
     parser.add_argument("--workers", type=int, default=2, help="processes (default %(default)s)")
     options = parser.parse_args(arguments)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, table in all_tables(options.workers):
-        path = FOLDER / f"{name}.csv"
+    try:
+        workers, folder = whole(options.workers, "workers", 1), out_folder(FOLDER, "folder")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for name, table in all_tables(workers):
+        path = folder / f"{name}.csv"
         table.to_csv(path, index=False, lineterminator="\n")
         print(f"{path.name}: {len(table)} rows", flush=True)
     return 0

@@ -15,7 +15,6 @@ import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import pandas as pd
 from bamas_lite.casting import TOPOLOGIES, CastingError, cast_roles
 from bamas_lite.encoder import encode
 from bamas_lite.experiments import bootstrap_interval
-from bamas_lite.inputs import shown, whole
+from bamas_lite.inputs import command, out_folder, shown, whole
 from bamas_lite.paths import DATA
 from bamas_lite.policy import OUR_REWARDS, PAPER_SETTINGS, Settings
 from bamas_lite.pool import Pool, load_pool
@@ -32,11 +31,12 @@ from bamas_lite.provisioning import InfeasibleBudgetError, Team
 from bamas_lite.reproduction.bench import default_parameters
 from bamas_lite.reproduction.code_variant import teams_by
 from bamas_lite.reproduction.outcomes import Outcomes, Variant, joined, play, spread, with_parameters
-from bamas_lite.reproduction.published import DATASETS, Dataset, dataset
+from bamas_lite.reproduction.published import DATASETS, Dataset
+from bamas_lite.reproduction.task_sets import chosen_datasets
 from bamas_lite.tasks import Task, load_tasks
 from bamas_lite.trajectories import checked_factors, paper_pool
 
-SWITCHES_FILE = DATA / "reproduction" / "switches.csv"
+RESULTS = DATA / "reproduction"
 BASE = Variant(enforcement="paper")
 """BAMAS as published; what the paper leaves open is as everywhere in this kit (Feedback writes at most 3 answers)."""
 
@@ -142,14 +142,15 @@ SWITCHES = (
     Switch("linear of three", "linear", "all agents run, strongest first", "at most three; a strong one comes last",
            _EPISODES, {"variant": {"casting": "code"}, "topologies": ("linear",)}),
     Switch("star of three", "star", "all agents, each with an approach of its own",
-           "at most three with the same prompt, one after another", _EPISODES,
+           "at most three with the same prompt, one after another (not measured: its wording, and up to four "
+           "sub-prompts for tasks that calculate)", _EPISODES,
            {"variant": {"casting": "code", "star_prompts": "same"}, "topologies": ("star",)}),
     Switch("two rounds", "feedback rounds", "until accepted or budget (here at most three answers)",
            "at most two rounds", _EPISODES, {"variant": {"rounds": 2}, "topologies": ("feedback",)}),
     Switch("critic not heard", "feedback verdict", "an accepted answer ends the work",
            "on MBPP no verdict is recognized", _EPISODES,
            {"variant": {"critic_heard": False}, "topologies": ("feedback",)}, datasets=("MBPP",)),
-    Switch("late stop", "budget stop", "the budget holds (here: each call reserves its worst case)",
+    Switch("late stop", "budget stop", "stops once the cost exceeds B (compared with ours: no call can exceed it)",
            "checked before a call: one call can overshoot", _EPISODES,
            paper_side={"variant": {"enforcement": "reserve"}}),
     Switch("features added", "features", "concatenated", "added", _TRAINING, {"settings": {"features": "add"}}),
@@ -164,7 +165,7 @@ SWITCHES = (
     Switch("infeasible reward", "infeasible", "not given (here: as a wrong answer)", "costs less than a wrong answer",
            "by computation: no budget of the paper is infeasible",
            paper_side={"settings": {"rewards": _rewards(infeasible=lambda r: -r.failure)}}),
-    Switch("ten steps", "training steps", "10 epochs (here: with as many steps as to converge)",
+    Switch("ten steps", "training steps", f"10 epochs (compared with {MANY_EPOCHS})",
            "one batch holds all rows: 10 Adam steps", _TRAINING, paper_side={"settings": {"epochs": MANY_EPOCHS}}),
     Switch("matched rows", "model choice", "best mean reward on the log",
            "best mean reward over rows that a draw matches", _TRAINING, {"settings": {"model_choice": "matched"}}),
@@ -179,6 +180,9 @@ SWITCHES = (
 ALL = "all together"
 """The name of the row in which all switches are on the code's side, against the paper's base."""
 
+ALL_AGAINST_OURS = "all together, open points ours"
+"""The same against a base that has our choices where the paper leaves something open: `paper_side` of each switch."""
+
 
 def all_together(switches: Iterable[Switch], data: Dataset) -> Side:
     """All switches of a data set on the code's side; of several ways to provision the last one, which contains the
@@ -190,6 +194,19 @@ def all_together(switches: Iterable[Switch], data: Dataset) -> Side:
             side = Side(tuple((dict(side.variant) | dict(changed.variant)).items()), TOPOLOGIES,
                         tuple((dict(side.settings) | dict(changed.settings)).items()),
                         max(side.failures, changed.failures), side.half_of_the_tasks or changed.half_of_the_tasks)
+    return side
+
+
+def paper_together(switches: Iterable[Switch], data: Dataset) -> Side:
+    """The paper's sides of all switches, but for provisioning, which is the paper's; where two set the same, the
+    first one counts."""
+    side = Side()
+    for switch in switches:
+        if data.name in switch.datasets:
+            paper = switch.sides(data)[0]
+            variant = dict(paper.variant) | dict(side.variant)
+            side = replace(side, variant=tuple((k, v) for k, v in variant.items() if k != "provisioning"),
+                           settings=tuple((dict(paper.settings) | dict(side.settings)).items()))
     return side
 
 
@@ -218,16 +235,23 @@ def measure_switches(datasets: Sequence[str] = tuple(DATASETS), *, seeds: Sequen
         ValueError: an argument that makes no sense; the message names it.
     """
     n_train, n_test, starts = whole(n_train, "n_train", 2), whole(n_test, "n_test", 1), whole(starts, "starts", 1)
-    if isinstance(datasets, str) or not datasets:
-        raise ValueError(f"datasets = {shown(datasets)}: expected a list of {', '.join(DATASETS)}")
+    resamples, workers = whole(resamples, "resamples", 1), whole(workers, "workers", 1)
+    seeds, switches = _listed(seeds, "seeds"), _listed(switches, "switches")
+    if wrong := [switch for switch in switches if not isinstance(switch, Switch)]:
+        raise ValueError(f"switches holds {shown(wrong[0])}: expected Switch objects, such as those of SWITCHES")
+    names = [switch.name for switch in switches]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"switches holds {shown(twice[0])} twice: its rows could not be told apart")
+    splits = {data: _splits(data, n_train, n_test) for data in chosen_datasets(datasets)}
     variant = with_parameters(replace(BASE, parameters=default_parameters() if parameters is None else parameters))
     rows: list[dict[str, Any]] = []
-    for name in datasets:
-        data = dataset(name)
+    for data, (train, test) in splits.items():
+        name = data.name
         pairs = {switch.name: switch.sides(data) for switch in switches if name in switch.datasets}
-        pairs[ALL] = Side(), all_together(switches, data)
+        together = all_together(switches, data)
+        pairs |= {ALL: (Side(), together), ALL_AGAINST_OURS: (paper_together(switches, data), together)}
         sides = list(dict.fromkeys(side for pair in pairs.values() for side in pair))
-        values = _measure(data, sides, variant, tuple(seeds), n_train, n_test, starts, workers)
+        values = _measure(data, sides, variant, seeds, train, test, n_train, starts, workers)
         for switch_name, (paper, code) in pairs.items():
             for metric in METRICS:
                 before, after = values[paper][metric], values[code][metric]
@@ -239,6 +263,21 @@ def measure_switches(datasets: Sequence[str] = tuple(DATASETS), *, seeds: Sequen
         rows += teams_differ(switches, paper_pool(data.domain), data, every)
     rows += _larger_pool(switches)
     return pd.DataFrame(rows)
+
+
+def _listed(values: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{what} = {shown(values)}: expected a list")
+    return tuple(values)
+
+
+def _splits(data: Dataset, n_train: int, n_test: int) -> tuple[list[Task], list[Task]]:
+    """The whole training split, and the test tasks."""
+    train, test = load_tasks(data.own_tasks, "train"), load_tasks(data.own_tasks, "test", limit=n_test)
+    for name, wanted, there in (("n_train", n_train, len(train)), ("n_test", n_test, len(test))):
+        if wanted > there:
+            raise ValueError(f"{name} = {wanted}: {data.own_tasks} has {there} tasks of that split")
+    return train, test
 
 
 def teams_differ(switches: Iterable[Switch], pool: Pool, data: Dataset, budgets: Iterable[float],
@@ -284,14 +323,9 @@ class _Job:
     budgets: tuple[float, ...]
 
 
-def _measure(data: Dataset, sides: Sequence[Side], variant: Variant, seeds: tuple[int, ...], n_train: int, n_test: int,
-             starts: int, workers: int) -> dict[Side, dict[str, np.ndarray]]:
+def _measure(data: Dataset, sides: Sequence[Side], variant: Variant, seeds: tuple[int, ...], split: list[Task],
+             test: list[Task], n_train: int, starts: int, workers: int) -> dict[Side, dict[str, np.ndarray]]:
     """By side and metric: the mean over budgets and starts, (n_seeds, n_test)."""
-    split = load_tasks(data.own_tasks, "train")
-    test = load_tasks(data.own_tasks, "test", limit=n_test)
-    for name, wanted, there in (("n_train", n_train, len(split)), ("n_test", n_test, len(test))):
-        if wanted > there:
-            raise ValueError(f"{name} = {wanted}: {data.own_tasks} has {there} tasks of that split")
     first = split[:n_train]
     shuffled = list(split)
     random.Random(CODE_SHUFFLE_SEED).shuffle(shuffled)
@@ -314,7 +348,7 @@ def _measure(data: Dataset, sides: Sequence[Side], variant: Variant, seeds: tupl
                 jobs.append(_Job(replace(settings, seed=settings.seed + s * starts + start), embeddings, table,
                                  vectors[of_test], tuple(map(float, data.budgets))))
     chosen = np.concatenate(list(spread(_choices, jobs, workers=workers, tasks_per_part=2 * starts)))
-    chosen = chosen.reshape(len(sides), len(seeds), starts, n_test, len(data.budgets))
+    chosen = chosen.reshape(len(sides), len(seeds), starts, len(test), len(data.budgets))
     return {side: _metrics(_part(played[side], of_test), chosen[k]) for k, side in enumerate(sides)}
 
 
@@ -419,16 +453,17 @@ def _metrics(test: Outcomes, chosen: np.ndarray) -> dict[str, np.ndarray]:
     return values | {f"share_{name}": 100 * (chosen == t).mean(axis=(1, 3)) for t, name in enumerate(TOPOLOGIES)}
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all switches and write the file."""
-    parser = argparse.ArgumentParser(description="What each difference between BAMAS and its public code does.")
-    parser.add_argument("--workers", type=int, default=2, help="processes")
-    parser.add_argument("--path", type=Path, default=SWITCHES_FILE, help="the file to write")
+    """Measure what each difference between BAMAS and its public code does, and write switches.csv."""
+    parser = argparse.ArgumentParser(prog="python -m bamas_lite.reproduction.switches", description=main.__doc__)
+    parser.add_argument("--workers", type=int, default=2, help="processes (default %(default)s)")
+    parser.add_argument("--out", default=RESULTS, help="folder of switches.csv (default data/reproduction)")
     options = parser.parse_args(arguments)
-    table = measure_switches(workers=options.workers)
-    options.path.parent.mkdir(parents=True, exist_ok=True)
-    table.round(4).to_csv(options.path, index=False)
-    print(f"{options.path.name}: {table.switch.nunique()} switches, {len(table)} rows")
+    out, workers = out_folder(options.out, "--out"), whole(options.workers, "--workers", 1)
+    table = measure_switches(workers=workers)
+    table.round(4).to_csv(out / "switches.csv", index=False)
+    print(f"switches.csv: {table.switch.nunique()} switches, {len(table)} rows")
     return 0
 
 

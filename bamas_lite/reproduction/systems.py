@@ -27,7 +27,7 @@ from bamas_lite.casting import TOPOLOGIES, cast_roles
 from bamas_lite.encoder import encode
 from bamas_lite.experiments import baselines as fixed_choices
 from bamas_lite.experiments import choose
-from bamas_lite.inputs import shown, whole
+from bamas_lite.inputs import command, out_folder, whole
 from bamas_lite.paths import BUILD, DATA
 from bamas_lite.policy import OURS, PAPER_SETTINGS, Settings, train_policy
 from bamas_lite.pool import LLM, Pool
@@ -36,11 +36,11 @@ from bamas_lite.reproduction.fit_problem import completion_limit
 from bamas_lite.reproduction.outcomes import Outcomes, Variant, backends_of, joined, play, spread
 from bamas_lite.reproduction.predicates import OURS as SHOULD_BE
 from bamas_lite.reproduction.predicates import PUBLISHED
-from bamas_lite.reproduction.published import DATASETS, LEVELS, Dataset, dataset
+from bamas_lite.reproduction.published import DATASETS, LEVELS, Dataset
 from bamas_lite.reproduction.system_rows import Measured, paired_table, rows_table
-from bamas_lite.reproduction.task_sets import about_tasks, reproduction_tasks
+from bamas_lite.reproduction.task_sets import about_tasks, chosen_datasets, reproduction_tasks
 from bamas_lite.simulation import SimulatedLLM, load_parameters
-from bamas_lite.tasks import Task
+from bamas_lite.tasks import Task, TaskFileError
 from bamas_lite.trajectories import paper_pool
 from bamas_lite.workflows import WORKFLOWS, Workflow, naive, run_workflow_sync
 
@@ -53,6 +53,8 @@ STYLED = {"AutoGen": "autogen", "MetaGPT": "metagpt", "ChatDev": "chatdev"}
 VARIANTS = {"published": Variant(enforcement="paper"), "paper roles": Variant(), "code roles": Variant(casting="code")}
 """Ways to play an episode; the last two are told apart by the training log."""
 
+LEAST_TASKS = 2
+"""Training tasks: some of them are kept to choose the model."""
 SLICE_TASKS = 2
 """Test tasks whose raw outcomes go into slice.csv, for a test that plays them again."""
 
@@ -243,9 +245,12 @@ class Results:
     slice: pd.DataFrame
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write rows.csv, paired.csv and slice.csv."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write rows.csv, paired.csv and slice.csv.
+
+        Raises:
+            ValueError: `folder` is a file, or cannot be made.
+        """
+        folder = out_folder(folder, "folder")
         paths = []
         for field in fields(self):
             paths.append(folder / f"{field.name}.csv")
@@ -264,7 +269,7 @@ def reproduce(datasets: Sequence[str] = tuple(DATASETS), *, benchmarks: str | Pa
         datasets: names of `published.DATASETS`.
         benchmarks: a folder with the real tasks; None: our own.
         n_seeds: repetitions of everything.
-        n_tasks: at most so many tasks of each split, the first ones; None takes all.
+        n_tasks: at most so many tasks of each split, the first ones, at least 2; None takes all.
         parameters: of the simulated LLM.
         workers: processes that play. The results are the same for any number.
         say: told one line about each step.
@@ -274,11 +279,9 @@ def reproduce(datasets: Sequence[str] = tuple(DATASETS), *, benchmarks: str | Pa
         SimulationError: parameters that cannot be used.
         TaskFileError: a file of `benchmarks` is missing or broken.
     """
-    if isinstance(datasets, str) or not datasets or len(set(datasets)) < len(datasets):
-        raise ValueError(f"datasets = {shown(datasets)}: expected some of {', '.join(DATASETS)}, each once")
-    chosen = [dataset(name) for name in datasets]
+    chosen = chosen_datasets(datasets)
     n_seeds, workers = whole(n_seeds, "n_seeds", 1), whole(workers, "workers", 1)
-    limit = None if n_tasks is None else whole(n_tasks, "n_tasks", 1)
+    limit = None if n_tasks is None else whole(n_tasks, "n_tasks", LEAST_TASKS)
     values = load_parameters(parameters)
     label = f"{SimulatedLLM.name}, {values.name}" + ("" if benchmarks is None else ", real tasks")
     start = time.monotonic()
@@ -288,6 +291,8 @@ def reproduce(datasets: Sequence[str] = tuple(DATASETS), *, benchmarks: str | Pa
 
     def make_tasks(name: str) -> tuple[list[Task], list[Task]]:
         train, test = reproduction_tasks(name, benchmarks, limit)
+        if len(train) < LEAST_TASKS:
+            raise TaskFileError(f"{benchmarks}: {name} has {len(train)} training task; expected at least {LEAST_TASKS}")
         tell(about_tasks(name, train, test))
         return train, test
 
@@ -311,7 +316,11 @@ def reproduce(datasets: Sequence[str] = tuple(DATASETS), *, benchmarks: str | Pa
         try:
             for data in chosen:
                 made[data.name] = preparing.submit(make_tasks, data.name)
+            for data in chosen:
                 encoded[data.name] = preparing.submit(encode_all, data.name)
+            if benchmarks is not None:  # a missing or broken file is found before anything is played
+                for future in made.values():
+                    future.result()
             for data in chosen:
                 played = []
                 for split, tasks in zip(("training", "test"), made[data.name].result(), strict=True):
@@ -327,6 +336,7 @@ def reproduce(datasets: Sequence[str] = tuple(DATASETS), *, benchmarks: str | Pa
     return Results(*(pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True)))
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bamas_lite.reproduction.systems", description=main.__doc__)
@@ -335,18 +345,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", type=int, help="at most so many tasks of each split (default all)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default %(default)s)")
     parser.add_argument("--parameters", default="fitted", help="of the simulated LLM (default %(default)s)")
-    parser.add_argument("--out", help="folder of the results (default data/reproduction; with --benchmarks or --tasks "
-                                      "build/reproduction)")
+    parser.add_argument("--out", help="folder of the results (default data/reproduction; with --benchmarks, --seeds, "
+                                      "--tasks or --parameters build/reproduction)")
     options = parser.parse_args(arguments)
-    own = options.benchmarks is None and options.tasks is None
-    out = Path(options.out) if options.out else RESULTS if own else BUILD / "reproduction"
-    try:
-        results = reproduce(benchmarks=options.benchmarks, n_seeds=options.seeds, n_tasks=options.tasks,
-                            parameters=options.parameters, workers=options.workers,
-                            say=lambda line: print(line, flush=True))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    for name, least in (("seeds", 1), ("tasks", LEAST_TASKS), ("workers", 1)):
+        if getattr(options, name) is not None:
+            whole(getattr(options, name), f"--{name}", least)
+    full = all(getattr(options, name) == parser.get_default(name)
+               for name in ("benchmarks", "seeds", "tasks", "parameters"))
+    default = RESULTS if full else BUILD / "reproduction"
+    out = out_folder(default if options.out is None else options.out, "--out")
+    results = reproduce(benchmarks=options.benchmarks, n_seeds=options.seeds, n_tasks=options.tasks,
+                        parameters=options.parameters, workers=options.workers,
+                        say=lambda line: print(line, flush=True))
     for path in results.write(out):
         print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
     return 0

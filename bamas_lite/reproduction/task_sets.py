@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from bamas_lite import generators, mutants
 from bamas_lite.generators import SEED, SIZES, dump, generate
+from bamas_lite.inputs import in_folder, shown, whole
 from bamas_lite.paths import BUILD
-from bamas_lite.reproduction.published import dataset
+from bamas_lite.reproduction.published import DATASETS, Dataset, dataset
 from bamas_lite.tasks import Task, TaskFileError, load_tasks
 
 CACHE = BUILD / "cache" / "tasks"
+
+
+def chosen_datasets(names: Iterable[str]) -> list[Dataset]:
+    """The data sets of these names.
+
+    Raises:
+        ValueError: no list, none, an unknown one, or one given twice.
+    """
+    chosen = [dataset(name) for name in names] if isinstance(names, Iterable) and not isinstance(names, str) else []
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"datasets = {shown(names)}: expected some of {', '.join(DATASETS)}, each once")
+    return chosen
 
 
 def reproduction_tasks(name: str, benchmarks: str | Path | None = None, limit: int | None = None
@@ -23,23 +37,22 @@ def reproduction_tasks(name: str, benchmarks: str | Path | None = None, limit: i
         name: one of `published.DATASETS`.
         benchmarks: a folder with the real files (see `load_tasks`). None: our own tasks of the same kind, as many as
             the paper uses; they are made once and then kept under build/.
-        limit: at most so many tasks of each split, the first ones; None takes all.
+        limit: at most so many tasks of each split, the first ones, at least 1; None takes all.
 
     From the real files come the first 1000 training tasks of GSM8K and the official splits of MBPP. From the MATH
     release, 1000 tasks a split are taken evenly over levels and subjects. MATH-500 alone holds test tasks only: within
     each level every other one is used for training, so both sets are far smaller than the paper's.
 
     Raises:
-        ValueError: no such data set.
+        ValueError: no such data set, or a limit that is none.
         TaskFileError: a file is missing or broken, or no folder.
     """
     data = dataset(name)
+    limit = None if limit is None else whole(limit, "limit", 1)
     n_train, n_test = (n if limit is None else min(n, limit) for n in (data.n_train, data.n_test))
     if benchmarks is None:
         return _own(data.own_tasks, n_train, "train"), _own(data.own_tasks, n_test, "test")
-    if not Path(benchmarks).is_dir():
-        raise TaskFileError(f"benchmarks = {str(benchmarks)!r}: no such folder")
-    tasks = load_tasks(data.real_tasks, path=benchmarks)
+    tasks = load_tasks(data.real_tasks, path=in_folder(benchmarks, "benchmarks", TaskFileError))
     train, test = ([task for task in tasks if task.split == split] for split in ("train", "test"))
     if data.name == "MATH":
         if not train:

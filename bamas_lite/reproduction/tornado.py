@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import chi2
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.experiments import choose
@@ -20,9 +21,12 @@ from bamas_lite.inputs import shown
 from bamas_lite.policy import PAPER_SETTINGS, train_policy
 from bamas_lite.reproduction.assumptions import plays_of, teams_of
 from bamas_lite.reproduction.bench import Bench, make_bench
+from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit
+from bamas_lite.reproduction.checks import listed
 from bamas_lite.reproduction.expected import expected
 from bamas_lite.reproduction.findings import HEADLINES, Headline
 from bamas_lite.reproduction.outcomes import Outcomes
+from bamas_lite.reproduction.published import load_published
 from bamas_lite.rewards import OUR_REWARDS
 from bamas_lite.simulation_parameters import Parameters, load_parameters
 from bamas_lite.workflows import WORKFLOWS
@@ -36,10 +40,10 @@ BARS: dict[str, tuple[str, ...]] = {
        for name, kinds in (("improve", ("keep", "repair")), ("revise", ("keep", "repair")),
                            ("critic", ("hit", "false_alarm"))) for place in VIEWS},
     **{name: (name, "{domain}") for name in ("step_shift", "task_share", "llm_share", "wrong_shared", "wrong_decay",
-                                             "stick", "tokens_spread")},
+                                             "stick", "tokens_spread", "level_slope", "tokens_per_level")},
     "plan_validity (all LLMs)": ("plan_validity", ""), "plan_more": ("plan_more", ""),
     **{f"tokens_style ({', '.join(styles)})": ("tokens_style", *styles)
-       for styles in (("approach",), ("improve", "revise"), ("step", "planner"), ("critic",))}}
+       for styles in (("approach",), ("improve", "revise"), ("step", "planner"), ("critic",), ("document",))}}
 """Bar -> parameter and the places whose numbers move together ("" is every place)."""
 
 
@@ -60,14 +64,17 @@ def tornado(dataset: str, *, n_train: int = 60, n_test: int = 80, test_seeds: in
 
     Returns:
         Columns dataset, headline, parameter, low_end, high_end (the ends; for numbers that move together and differ in
-        range, those of the first), at_low, at_high, base. An end is moved inwards where the parameters together allow
+        range, those of the first), at_low, at_high, base; p_low and p_high: chance of baseline rows that fit as badly
+        or worse with that end, everything that is fitted fitted again (0: no fit). A small one says that the published
+        rows speak against that end. An end is moved inwards where the parameters together allow
         no more (task_share + llm_share <= 1).
 
     Raises:
-        ValueError: an unknown data set or bar.
+        ValueError: an unknown data set or bar, no bar, or as `make_bench`.
     """
+    bars = listed(bars, "bars")
     for bar in bars:
-        if bar not in BARS:
+        if not isinstance(bar, str) or bar not in BARS:
             raise ValueError(f"bars: {shown(bar)} is none; there are {', '.join(BARS)}")
     bench = make_bench(dataset, n_train=n_train, n_test=n_test, train_seeds=1, test_seeds=test_seeds,
                        parameters=parameters, workers=workers)
@@ -81,13 +88,22 @@ def tornado(dataset: str, *, n_train: int = 60, n_test: int = 80, test_seeds: in
     def at(p: dict[str, Any]) -> dict[str, float]:
         return headlines(bench, p, bench.outcomes(plays[id(p)], "train"), bench.outcomes(plays[id(p)]))
 
-    middle = at(bench.parameters)
+    middle, fitted = at(bench.parameters), fit(baseline_rows(load_published()))
     rows = []
     for bar, ((low, low_end), (high, high_end)) in cases.items():
         at_low, at_high = at(low), at(high)
+        p_low, p_high = (_chance(fitted, BARS[bar][0], p) for p in (low, high))
         rows += [{"dataset": dataset, "headline": name, "parameter": bar, "low_end": low_end, "high_end": high_end,
-                  "at_low": at_low[name], "at_high": at_high[name], "base": value} for name, value in middle.items()]
+                  "at_low": at_low[name], "at_high": at_high[name], "base": value, "p_low": p_low, "p_high": p_high}
+                 for name, value in middle.items()]
     return pd.DataFrame(rows).sort_values("headline", kind="stable", ignore_index=True)
+
+
+def _chance(fitted: Fit, entry: str, parameters: dict[str, Any]) -> float:
+    try:
+        return float(chi2.sf(*fitted.refit({entry: {"value": parameters[entry]["value"]}}).misfit))
+    except (ValueError, RuntimeError):
+        return 0.0
 
 
 def moved(base: Parameters, domain: str, bar: str, end: int) -> tuple[dict[str, Any], float]:
