@@ -146,7 +146,7 @@ def plot_switches(switches: pd.DataFrame, metrics: Sequence[str] | None = None) 
     """
     metrics = [m for m in METRICS if m in set(switches.metric)] if metrics is None else list(metrics)
     names, datasets = list(switches.switch.unique()), [d for d in DATASET_STYLES if d in set(switches["dataset"])]
-    axes = plt.subplots(1, len(metrics), figsize=(2.6 + 2.1 * len(metrics), 1.3 + 0.36 * len(names)), sharey=True,
+    axes = plt.subplots(1, len(metrics), figsize=(2.4 + 2.6 * len(metrics), 1.5 + 0.38 * len(names)), sharey=True,
                         squeeze=False, layout="constrained")[1][0]
     y = -np.arange(len(names), dtype=float)
     for ax, metric in zip(axes, metrics, strict=True):
@@ -191,7 +191,7 @@ def plot_tornado(swings: pd.DataFrame, *, xlabel: str, most: int = 12, title: st
                 label=f"at the {end.split('_')[0]} end of its range")
     ax.axvline(table.base.iloc[0], color="#333333", lw=1, label="at our values")
     ax.set_yticks(y, [f"{row.parameter}  [{row.low_end:g}, {row.high_end:g}]" for row in table.itertuples()])
-    ax.set(xlabel=xlabel, title=title, ylim=(y.min() - 0.6, 0.6))
+    ax.set(xlabel=xlabel, ylabel="parameter [its range]", title=title, ylim=(y.min() - 0.6, 0.6))
     ax.grid(axis="x", alpha=0.3)
     return _with_key(ax, own)
 
@@ -271,6 +271,7 @@ def plot_coverage(published: pd.DataFrame, predicted: pd.DataFrame, axes: Sequen
     if axes is None:
         axes = plt.subplots(1, 2, figsize=(10, 1.4 + 0.3 * len(table)), sharey=True, layout="constrained")[1]
     y = -(np.arange(len(table)) + 0.6 * pd.factorize(table["dataset"])[0])
+    ringed = False
     for ax, metric, column in zip(axes, ("accuracy", "cost"), ("accuracy_percent", "avg_cost_microusd"), strict=True):
         _dots(ax, y, mine, metric, [_color("BAMAS")] * len(table))
         value = table[column].to_numpy()
@@ -278,42 +279,44 @@ def plot_coverage(published: pd.DataFrame, predicted: pd.DataFrame, axes: Sequen
         low, high = mine[f"{metric}_low"].to_numpy(), mine[f"{metric}_high"].to_numpy()
         outside = np.isfinite(low) & ((value < low) | (value > high))
         ax.plot(value[outside], y[outside], "o", mfc="none", color="black", ms=13, mew=1.2)
+        ringed = ringed or bool(outside.any())
         known = int(np.isfinite(low).sum())
         ax.set(xlabel=METRICS[metric], ylim=(y.min() - 0.7, 0.7))
         ax.set_title(f"{known - int(outside.sum())} of {known} inside", size=10)
         ax.grid(axis="x", alpha=0.3)
     _log_cost(axes[1])
     axes[0].set_yticks(y, [f"{row.dataset}, {row.setting}" for row in table.itertuples()])
-    _key(axes[0].figure, [_paper_key(), _ours_key("predicted, 95% prediction interval"),
-                          Line2D([], [], marker="o", mfc="none", color="black", ls="none", ms=11, label="outside")])
+    ring = Line2D([], [], marker="o", mfc="none", color="black", ls="none", ms=11, label="outside")
+    _key(axes[0].figure, [_paper_key(), _ours_key("predicted, 95% prediction interval", _color("BAMAS")),
+                          *([ring] if ringed else [])])
     return np.asarray(axes)
 
 
 def plot_draws(found: pd.DataFrame, enough: float = 0.95, ax: Axes | None = None) -> Axes:
-    """In which share of the draws each finding holds, with the line from which it counts as reproduced.
+    """In which share of the draws each finding holds, with the lines of what is reproduced and of what differs.
 
     Where a finding holds in some draws only, the parameter that separates them best is written beside it.
 
     Args:
         found: from `predicates.findings_in_draws`.
-        enough: the line, a share.
+        enough: reproduced from this share on, differs up to 1 minus it.
         ax: to draw in.
     """
     lines = list(dict.fromkeys(zip(found.finding, found["dataset"], strict=True)))
     systems = list(found.system.unique())
     colors = _colors(systems)
     own = ax is None
-    ax = ax or plt.subplots(figsize=(8.5, 1.5 + 0.42 * len(lines)), layout="constrained")[1]
+    ax = ax or plt.subplots(figsize=(9, 1.5 + 0.5 * len(lines)), layout="constrained")[1]
     for k, system in enumerate(systems):
         part = found[found.system == system].set_index(["finding", "dataset"]).reindex(lines)
-        y = -np.arange(len(lines)) - 0.26 * (k - (len(systems) - 1) / 2)
+        y = -np.arange(len(lines)) - 0.3 * (k - (len(systems) - 1) / 2)
         ax.hlines(y, 0, 100 * part.holds, color=colors[system], lw=1, alpha=0.5)
         ax.plot(100 * part.holds, y, "os^Dv"[k % 5], color=colors[system], ms=5.5, label=system, clip_on=False)
         for place, row in zip(y, part.itertuples(), strict=True):
             if isinstance(row.parameter, str):
-                ax.annotate(row.parameter, (103, place), va="center", size=7.5, color=colors[system],
-                            annotation_clip=False)
+                ax.annotate(row.parameter, (103, place), va="center", size=8, color="#222222", annotation_clip=False)
     ax.axvline(100 * enough, color="#333333", lw=1, ls="--", label=f"reproduced from {100 * enough:g}%")
+    ax.axvline(100 * (1 - enough), color="#333333", lw=1, ls=":", label=f"differs up to {100 * (1 - enough):.3g}%")
     ax.hlines(-np.arange(len(lines) - 1) - 0.5, 0, 100, color="#DDDDDD", lw=0.6, zorder=0)
     ax.set_yticks(-np.arange(len(lines)), [f"{finding}, {name}" for finding, name in lines])
     ax.set(xlabel=f"holds (% of {found.n_draws.max()} draws); right: the parameter that separates them", xlim=(0, 100),
@@ -352,7 +355,11 @@ def _log_cost(ax: Axes, along: str = "x") -> None:
     ax.set(**{f"{along}scale": "log"})
     axis = ax.xaxis if along == "x" else ax.yaxis
     low, high = axis.get_view_interval()
-    axis.set_ticks([tick for tick in (100, 200, 500, 1000, 2000, 5000, 10000) if low <= tick <= high])
+    ticks = [tick for tick in (100, 200, 500, 1000, 2000, 5000, 10000) if low <= tick <= high]
+    if len(ticks) < 4:
+        ticks = [tick for tick in (100, 150, 200, 300, 400, 600, 800, 1000, 1400, 2000, 3000, 5000, 7000, 10000)
+                 if low <= tick <= high]
+    axis.set_ticks(ticks)
     axis.set_major_formatter(ScalarFormatter())
     axis.set_minor_formatter("")
 
@@ -367,8 +374,8 @@ def _paper_key() -> Line2D:
     return Line2D([], [], **PAPER, label="published")
 
 
-def _ours_key(text: str = "ours, 95% interval") -> Line2D:
-    return Line2D([], [], color="#333333", marker="o", ms=4, lw=2, label=text)
+def _ours_key(text: str = "ours, 95% interval", color: str = "#333333") -> Line2D:
+    return Line2D([], [], color=color, marker="o", ms=4, lw=2, label=text)
 
 
 def _key(figure: plt.Figure, handles: Sequence[Line2D], ncols: int = 3) -> None:
@@ -377,9 +384,9 @@ def _key(figure: plt.Figure, handles: Sequence[Line2D], ncols: int = 3) -> None:
 
 
 def _with_key(ax: Axes, own: bool) -> Axes:
-    """The key below a figure of our own; inside the axes of somebody else's."""
+    """The key below a figure of our own, or below the axes of somebody else's."""
     if own:
         _key(ax.figure, ax.get_legend_handles_labels()[0], ncols=2)
     else:
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return ax

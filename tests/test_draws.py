@@ -16,7 +16,7 @@ from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit
 from bamas_lite.reproduction.draws import DRAWN, Plan, draw_parameters, one_draw, recorded, representative, run_draws
 from bamas_lite.reproduction.outcomes import Variant, play
 from bamas_lite.reproduction.predicates import CHOOSERS, OURS, PUBLISHED, DrawsError, chosen, findings_in_draws
-from bamas_lite.reproduction.prediction import HELD_OUT, IN_SAMPLE, coverage, prediction_intervals
+from bamas_lite.reproduction.prediction import HELD_OUT, IN_SAMPLE, KINDS, coverage, prediction_intervals
 from bamas_lite.reproduction.published import DATASETS, load_published
 from bamas_lite.simulation import load_parameters, task_noise
 from bamas_lite.simulation_parameters import ByDomain, numbers
@@ -350,7 +350,7 @@ def test_the_command_writes_its_files(tmp_path, monkeypatch, capsys):
     assert prediction.groupby("given").size().to_dict() == dict.fromkeys(draws_module.GIVEN, len(load_published()))
     unseen = prediction[prediction.kind != IN_SAMPLE].groupby("given").size().to_dict()
     assert unseen == {given: 10 if given == draws_module.OWN_ROW else 13 for given in draws_module.GIVEN}
-    assert set(pd.read_csv(tmp_path / "out" / "coverage.csv").kind) == {HELD_OUT, IN_SAMPLE}
+    assert set(pd.read_csv(tmp_path / "out" / "coverage.csv").kind) == set(KINDS)
     assert "held out" in capsys.readouterr().out
 
 

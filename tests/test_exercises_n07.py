@@ -15,6 +15,8 @@ RATIO = np.array([1, 3, 5, 9]) / 18
     (check_1, lambda R, mu: R[:2], "expected 4 probabilities"), (check_1, lambda R, mu: R / R.sum(), "uniform log"),
     (check_1, lambda R, mu: R, "do not sum to 1"), (check_1, lambda R, mu: R / mu / (R / mu).sum(), "other way round"),
     (check_1, lambda R, mu: np.eye(4)[R.argmax()], "single topology"), (check_1, lambda R, mu: mu, "ends elsewhere"),
+    (check_1, lambda R, mu: np.array([4, 9, 10, 2]) / 25, "With three: expected 3 probabilities"),
+    (check_1, lambda R, mu: mu * R / 2.5, "With three: training ends elsewhere"),
     (check_2, None, "set answer_2"), (check_2, "0", "expected a finite number"), (check_2, -1, "not positive any more"),
     (check_2, 0, "ends at 0.762"), (check_2, 5, "ends at 0.340"),
     (check_3, None, "set answer_3"), (check_3, [0.5, 0.5], "four positive probabilities"),

@@ -62,3 +62,4 @@ def test_convergence_shows_means_and_ranges():
     band = right.collections[0].get_paths()[0].vertices
     assert {70.0, 90.0} <= {round(y, 6) for x, y in band if x == 10}
     assert right.lines[1].get_ydata()[0] == 95 and length.get_yscale() == "log"
+    assert [[t.get_text() for t in ax.texts] for ax in (right, length)] == [["95%"], ["as at the start"]]

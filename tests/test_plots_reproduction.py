@@ -87,6 +87,7 @@ def test_accuracy_against_cost_has_both():
         n_baselines = (PAPER["dataset"] == name).sum() - len(table)
         assert sum(len(line.get_xdata()) for line in points) == 2 * n_baselines
         assert ax.get_xscale() == "log" and ax.get_xlabel() == "cost (u$ a task)"
+        assert len(ax.get_xticks()) >= 4
     names = [text.get_text() for text in axes[0].figure.legends[0].texts]
     assert set(PAPER.system) < set(names) and "filled: ours, 95% interval" in names
 
@@ -174,8 +175,10 @@ def test_coverage_rings_what_is_outside():
         place = ring.get_ydata()[0]
         at = np.flatnonzero(right.get_yticks() == place)[0]
         assert labels(right)[at] == "MBPP, budget 875"
+        assert "outside" in [text.get_text() for text in right.figure.legends[0].texts]
     few, _ = plot_coverage(PAPER, table[table["dataset"] == "MATH"])
     assert few.get_title() == "3 of 3 inside"
+    assert "outside" not in [text.get_text() for text in few.figure.legends[0].texts]
 
 
 def test_draws_show_each_finding_and_what_separates():
@@ -190,6 +193,7 @@ def test_draws_show_each_finding_and_what_separates():
     for system in CHOOSERS:
         np.testing.assert_allclose(lines[system].get_xdata(), 100 * found.holds[found.system == system])
     assert set(lines["reproduced from 95%"].get_xdata()) == {95}
+    np.testing.assert_allclose(lines["differs up to 5%"].get_xdata(), 5)
     assert labels(ax)[1] == "Feedback leads, MATH" and lines[PUBLISHED].get_xdata()[1] == 100 - 100 * weak.sum() / 200
     assert [text.get_text() for text in ax.texts] == ["repair", "repair"]
     assert "200 draws" in ax.get_xlabel()

@@ -22,10 +22,11 @@ answer_1 = a function of h, m and n"""
 exercise_2 = """\
 Exercise 2: a finding and the assumption behind it.
 Some draws of assumed parameters were run; `holds` says in which of them a finding holds, `parameters` maps the name of
-each parameter to its values, one a draw. Write `status(holds, parameters)` by the rules of part 8: "not testable here"
-with fewer than 200 draws; "reproduced" if it holds in at least 95% of them; "differs" if in at most 5%; else "depends
-on <name>" with the parameter that separates the draws best. Separation: the chance that the parameter is larger in a
-draw where the finding holds than in one where it does not, ties counting half; the one farthest from 0.5 is best.
+each parameter to its values, one a draw. Write `status(holds, parameters)` by the rules of part 8, without the
+package's test for chance (so never "several parameters or the seed"): "not testable here" with fewer than 200 draws;
+"reproduced" if it holds in at least 95% of them; "differs" if in at most 5%; else "depends on <name>" with the parameter
+that separates the draws best. Separation: the chance that the parameter is larger in a draw where the finding holds
+than in one where it does not, ties counting half (the AUC); the one farthest from 0.5 is best.
 answer_2 = status"""
 
 exercise_3 = """\

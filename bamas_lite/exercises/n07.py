@@ -13,8 +13,8 @@ from bamas_lite.inputs import exact
 exercise_1 = """\
 Exercise 1: what the log's habits do.
 A log took topology t with probability mu(t), not uniformly. All rewards are positive. Where does the published loss,
-without importance weights, end for one state? Write a function of R (k,) and mu (k,), numpy arrays, that returns pi
-(k,).
+without importance weights, end for one state along the gradient flow? Write a function of R and mu, numpy arrays of
+length k (any k), that returns pi, an array of length k.
 answer_1 = your function"""
 
 exercise_2 = """\
@@ -37,19 +37,18 @@ def check_1(end: Callable[..., Any] | None) -> None:
     if end is None:
         print("Exercise 1: set answer_1 to a function of R and mu.")
         return
-    from bamas_lite.reproduction.loss_study import train_logits
     R, mu = np.array([1.0, 3.0, 5.0, 2.0]), np.array([0.4, 0.3, 0.2, 0.1])
-    try:
-        given = np.asarray(end(R.copy(), mu.copy()), float)
-    except Exception as error:  # the reader's code may raise anything
-        print(f"Exercise 1: your function raised {type(error).__name__}: {error}")
+    given, fault = _called(end, R, mu)
+    if fault:
+        print(f"Exercise 1: {fault}")
         return
-    if given.shape != R.shape or not np.isfinite(given).all():
-        print(f"Exercise 1: expected {len(R)} probabilities for {len(R)} rewards.")
-        return
-    trained = train_logits(R, "published", "flow", steps=1, learning_rate=1000.0, mu=mu)[-1]
+    trained = _trained(R, mu)
     if np.allclose(given, trained, atol=1e-6):
-        print("Exercise 1: right.")
+        R, mu = np.array([4.0, 1.0, 2.0]), np.array([0.2, 0.5, 0.3])
+        given, fault = _called(end, R, mu)
+        if fault is None and not np.allclose(given, _trained(R, mu), atol=1e-6):
+            fault = "training ends elsewhere."
+        print(f"Exercise 1: right for four topologies. With three: {fault}" if fault else "Exercise 1: right.")
     elif np.allclose(given, R / R.sum()):
         print("Exercise 1: this is the end on a uniform log. Hint: how many rows of the loss does each topology get?")
     elif abs(given.sum() - 1) > 1e-6:
@@ -61,6 +60,23 @@ def check_1(end: Callable[..., Any] | None) -> None:
     else:
         print("Exercise 1: training ends elsewhere. Hint: set the mean direction of the logits to zero; the mean is\n"
               "over rows, and rows are drawn with mu.")
+
+
+def _trained(R: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """Where the flow ends on a log drawn with mu."""
+    from bamas_lite.reproduction.loss_study import train_logits
+    return train_logits(R, "published", "flow", steps=1, learning_rate=1000.0, mu=mu)[-1]
+
+
+def _called(end: Callable[..., Any], R: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, str | None]:
+    """What the reader's function gives, and what is wrong with its shape or None."""
+    try:
+        given = np.asarray(end(R.copy(), mu.copy()), float)
+    except Exception as error:  # the reader's code may raise anything
+        return R, f"your function raised {type(error).__name__}: {error}"
+    if given.shape != R.shape or not np.isfinite(given).all():
+        return R, f"expected {len(R)} probabilities for {len(R)} rewards."
+    return given, None
 
 
 @expects("a finite number")
