@@ -127,8 +127,8 @@ def plot_convergence(histories: Mapping[str, Sequence[pd.DataFrame]], level: flo
             ax.plot(runs[0].step + 1, mean, style, color=color, label=name.replace("$", r"\$"))
     for ax, y, text in ((axes[0], 100 * level, f"{100 * level:g}%"), (axes[1], 1, "as at the start")):
         ax.axhline(y, color="#999999", lw=1, zorder=0)
-        ax.annotate(text, (0.01, y), xycoords=("axes fraction", "data"), xytext=(0, -3), textcoords="offset points",
-                    va="top", size=8, color="#666666")
+        ax.annotate(text, (0.01, y), xycoords=("axes fraction", "data"), xytext=(0, 1), textcoords="offset points",
+                    va="bottom", size=8, color="#666666")
     axes[0].set(xlabel="steps of Adam + 1", ylabel="greedy choice is the best (%)", xscale="log", ylim=(-3, 103))
     axes[1].set(xlabel="steps of Adam + 1", ylabel="gradient / gradient at the start", xscale="log", yscale="log")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=4)

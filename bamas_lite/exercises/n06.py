@@ -14,27 +14,28 @@ from bamas_lite.exercises import expects
 
 exercise_1 = """\
 Exercise 1: an interval for somebody else's number.
-Our accuracy is a mean over m tasks and has the 95% interval accuracy +- h. The paper's is a mean over n other tasks of
-the same kind. If both methods are equally good, within which half width around our accuracy does the published figure
-lie with 95% probability? (Normal approximation; the same spread of single tasks in both.)
+Our accuracy is a mean over m tasks and has the 95% interval accuracy +- h. The paper's is a mean over n other
+tasks of the same kind. If both methods are equally good, within which half width around our accuracy does the
+published figure lie with 95% probability? (Normal approximation; the same spread of single tasks in both.)
 answer_1 = a function of h, m and n"""
 
 exercise_2 = """\
 Exercise 2: a finding and the assumption behind it.
-Some draws of assumed parameters were run; `holds` says in which of them a finding holds, `parameters` maps the name of
-each parameter to its values, one a draw. Write `status(holds, parameters)` by the rules of part 8, without the
-package's test for chance (so never "several parameters or the seed"): "not testable here" with fewer than 200 draws;
-"reproduced" if it holds in at least 95% of them; "differs" if in at most 5%; else "depends on <name>" with the parameter
-that separates the draws best. Separation: the chance that the parameter is larger in a draw where the finding holds
-than in one where it does not, ties counting half (the AUC); the one farthest from 0.5 is best.
+Some draws of assumed parameters were run; `holds` says in which of them a finding holds, `parameters` maps the
+name of each parameter to its values, one a draw. Write `status(holds, parameters)` by the rules of part 8, but
+without the package's test for chance (so never "several parameters or the seed"): "not testable here" with fewer
+than 200 draws; "reproduced" if it holds in at least 95% of them; "differs" if in at most 5%; else "depends on
+<name>" with the parameter that separates the draws best. Separation: the chance that the parameter is larger in a
+draw where the finding holds than in one where it does not, ties counting half (the AUC); the one farthest from
+0.5 is best.
 answer_2 = status"""
 
 exercise_3 = """\
 Exercise 3: one budget for a stream, exactly.
-Write `spend(values, costs, total)`: values[i][j] is the value of option j for task i, costs[i][j] its cost in whole u$.
-Return one option for each task (a list of column numbers): those with the largest sum of values that the total pays
-for. The total always pays for the cheapest options. Trying all combinations is too slow for the longest stream: k
-options and n tasks make k ** n of them.
+Write `spend(values, costs, total)`: values[i][j] is the value of option j for task i, costs[i][j] its cost in
+whole u$. Return one option for each task (a list of column numbers): those with the largest sum of values that
+the total pays for. The total always pays for the cheapest options. Trying all combinations is too slow for the
+longest stream: k options and n tasks make k ** n of them.
 answer_3 = spend"""
 
 

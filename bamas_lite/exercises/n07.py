@@ -12,22 +12,23 @@ from bamas_lite.inputs import exact
 
 exercise_1 = """\
 Exercise 1: what the log's habits do.
-A log took topology t with probability mu(t), not uniformly. All rewards are positive. Where does the published loss,
-without importance weights, end for one state along the gradient flow? Write a function of R and mu, numpy arrays of
-length k (any k), that returns pi, an array of length k.
+A log took topology t with probability mu(t), not uniformly. All rewards are positive. Where does the published
+loss, without importance weights, end for one state along the gradient flow? Write a function of R and mu, numpy
+arrays of length k (any k), that returns pi, an array of length k.
 answer_1 = your function"""
 
 exercise_2 = """\
 Exercise 2: a constant that should not matter.
-Adding the same c to all rewards changes neither which topology is best nor where the exact expectation ends. It does
-move the end of the published loss. For which c do the rewards (3, 1, -1, 0.5) + c end, by gradient flow on a uniform
-log, with probability 0.9 on the best topology?
+Adding the same c to all rewards changes neither which topology is best nor where the exact expectation ends. It
+does move the end of the published loss. For which c do the rewards (3, 1, -1, 0.5) + c end, by gradient flow on
+a uniform log, with probability 0.9 on the best topology?
 answer_2 = a number"""
 
 exercise_3 = """\
 Exercise 3: a start that ends at the worst.
-With the rewards (-100, -300, -500, -900) the published loss can end at any topology. Give probabilities of the four
-topologies, all positive, from which gradient flow ends at the last one, the worst - with less than 0.55 on it.
+With the rewards (-100, -300, -500, -900) the published loss can end at any topology. Give probabilities of the
+four topologies, all positive, from which gradient flow ends at the last one, the worst - with less than 0.55 on
+it.
 answer_3 = four probabilities"""
 
 
