@@ -30,6 +30,10 @@ from bamas_lite import (
     train_policy,
     versions,
 )
+from bamas_lite.notebooks import peak_memory
+from bamas_lite.reproduction.published import DATASETS
+from bamas_lite.reproduction.systems import reproduce
+from bamas_lite.reproduction.task_sets import reproduction_tasks
 
 PAPER_BUDGETS = (500, 875, 1250, 1625, 2000)
 
@@ -202,6 +206,19 @@ def learning() -> list[Row]:
             Row("... ratio to ours", f"{anew / ours:,.0f} x")]
 
 
+def reproduction(n_tasks: int = 60) -> list[Row]:
+    """The full run of the reproduction on two processes, from a part of the tasks; questions are encoded beforehand."""
+    from bamas_lite import encode
+    for name in DATASETS:
+        encode([task.question for split in reproduction_tasks(name, limit=n_tasks) for task in split])
+    with peak_memory() as peak:
+        took = seconds(lambda: reproduce(n_tasks=n_tasks, workers=2))
+    parts = sum(data.n_train + data.n_test for data in DATASETS.values()) / (2 * n_tasks * len(DATASETS))
+    return [at_most(f"full reproduction, 10 seeds, extrapolated from {n_tasks} tasks a split", took * parts / 60, 10,
+                    "min", 1),
+            at_most("... its processes beside this one, peak", peak[0], 2, "GiB", 2)]
+
+
 def main() -> None:
     load = f", load average {os.getloadavg()[0]:.1f} before the start" if hasattr(os, "getloadavg") else ""
     print(f"{versions()}; {os.cpu_count()} processors{load}\n")
@@ -218,6 +235,7 @@ def main() -> None:
     show(rows)
     show(episodes(cbc_s))
     show(learning())
+    show(reproduction())
     print(f"{'-' * 104}\n{sum(met)} of {len(met)} targets met")
 
 
