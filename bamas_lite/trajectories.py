@@ -15,9 +15,10 @@ import pickle
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context, parent_process
@@ -49,8 +50,8 @@ from bamas_lite.trajectory_log import (
     write_whole,
 )
 
-__all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "checked_factors", "end_with_parent", "generate_trajectories",
-           "load_manifest", "load_trajectories", "paper_pool", "run_coroutine", "team_of"]
+__all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "checked_factors", "generate_trajectories", "load_manifest",
+           "load_trajectories", "paper_pool", "run_coroutine", "team_of", "worker_processes"]
 
 Backend = ChatModel | Callable[[int], ChatModel]
 """A backend, or a function (or class) that makes the backend of a seed."""
@@ -240,22 +241,32 @@ def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table
             for part in todo:
                 bar.update(_run_part(run, folder, *part))
         else:
-            # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
-            with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn"),
-                                     initializer=end_with_parent) as processes:
-                try:
-                    for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
-                        bar.update(done.result())
-                except BrokenProcessPool:
-                    raise RuntimeError("a worker process ended early; a script that uses workers > 1 must start its "
-                                       "work below `if __name__ == '__main__':`, and it must be a file") from None
-                except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
-                    processes.shutdown(wait=False, cancel_futures=True)
-                    raise
+            with worker_processes(min(workers, len(todo))) as processes:
+                for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
+                    bar.update(done.result())
     return pa.concat_tables(pq.read_table(_part_file(folder, *part), schema=SCHEMA) for part in run.parts())
 
 
-def end_with_parent() -> None:
+@contextmanager
+def worker_processes(n: int) -> Iterator[ProcessPoolExecutor]:
+    """`n` processes that end with this one; what waits is not run any more when the block is left by an exception.
+
+    Raises:
+        RuntimeError: a process ended early.
+    """
+    # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
+    with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_end_with_parent) as processes:
+        try:
+            yield processes
+        except BrokenProcessPool:
+            raise RuntimeError("a worker process ended early; a script that uses workers > 1 must start its work below "
+                               "`if __name__ == '__main__':`, and it must be a file") from None
+        except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _end_with_parent() -> None:
     """Make this worker end when its parent is killed: it would wait for work for ever."""
     def wait() -> None:
         parent_process().join()

@@ -26,9 +26,6 @@ from bamas_lite.reproduction.fit_problem import CITED
 from bamas_lite.reproduction.published import DATASETS, load_published
 from bamas_lite.tasks import Task, TaskFileError, load_tasks
 
-FITS = {"fitted": "baselines only", "fitted_one_bamas_row": "baselines and one BAMAS row a data set"}
-"""Name of the parameter file -> what it was fitted to."""
-
 _DIGITS = {"skill": 3, "completion_tokens": 1, "system_tokens": 3, "system_shift": 3}
 _HEAD = """# Written by `make calibrate`: do not edit. {description}.
 # What this file does not state keeps the value of its base. Residuals, errors and spreads: fit_*.csv.

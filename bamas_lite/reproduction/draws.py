@@ -49,8 +49,8 @@ from bamas_lite.reproduction.calibration import Fit, baseline_rows, fit, second_
 from bamas_lite.reproduction.draw_files import claim, read_part, write_part
 from bamas_lite.reproduction.findings import HEADLINES
 from bamas_lite.reproduction.outcomes import Outcomes, spread
+from bamas_lite.reproduction.predicates import FITTED, PUBLISHED
 from bamas_lite.reproduction.predicates import OURS as SHOULD_BE
-from bamas_lite.reproduction.predicates import PUBLISHED
 from bamas_lite.reproduction.prediction import coverage, headline_intervals, prediction_intervals
 from bamas_lite.reproduction.published import DATASETS, Dataset, load_published
 from bamas_lite.reproduction.system_rows import Measured
@@ -68,8 +68,6 @@ DRAWN = ("critic", "improve", "revise", "step_shift", "plan_validity", "plan_mor
 """Entries of the parameters that are drawn."""
 REFERENCE = {"tokens_style": "solve"}
 """What is not drawn of them: completion_tokens means the tokens of this style."""
-IDENTIFIED = ("skill", "completion_tokens", "system_tokens", "system_shift")
-"""Entries that each draw fits again, recorded beside the drawn ones."""
 
 RANGES, ASSUMED, OWN_ROW = "ranges", "assumed values", "assumed values, one row of BAMAS fitted"
 GIVEN: dict[str, tuple[str, dict[str, bool]]] = {
@@ -181,7 +179,7 @@ def _mapped(value: Any, change: Callable[[str, float], float], place: str = "") 
 def recorded(p: Parameters, domain: str) -> dict[str, float]:
     """The drawn and the fitted numbers of a domain by name, such as "critic.hit.view_right" or "skill.GPT-4.1 nano"."""
     found = {}
-    for name in DRAWN + IDENTIFIED:
+    for name in DRAWN + FITTED:
         value = getattr(p, name).value
         for place, number in numbers(value[domain] if isinstance(value, ByDomain) else value):
             if place not in ("default", REFERENCE.get(name)):

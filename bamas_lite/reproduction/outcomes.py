@@ -8,10 +8,8 @@ how many there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,7 +26,7 @@ from bamas_lite.simulation import SimulatedLLM, load_parameters
 from bamas_lite.simulation_parameters import Parameters
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import run_task_sync
-from bamas_lite.trajectories import checked_factors, end_with_parent
+from bamas_lite.trajectories import checked_factors, worker_processes
 from bamas_lite.trajectory_log import STATUSES
 
 TASKS_PER_PART = 20
@@ -247,20 +245,11 @@ def spread(work: Callable[..., _T], tasks: Sequence[Task], *arguments: Any, work
             n_done += len(part)
             told(n_done)
         return
-    # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
-    with ProcessPoolExecutor(min(workers, len(parts)), mp_context=get_context("spawn"),
-                             initializer=end_with_parent) as processes:
-        try:
-            futures = [processes.submit(work, part, *arguments) for part in parts]
-            pending: set[Future[_T]] = set(futures)
-            for future in futures:
-                while future in pending:
-                    pending = wait(pending, return_when=FIRST_COMPLETED)[1]
-                    told(len(tasks) - sum(len(part) for part, f in zip(parts, futures, strict=True) if f in pending))
-                yield future.result()
-        except BrokenProcessPool:
-            raise RuntimeError("a worker process ended early; a script that uses workers > 1 must start its work below "
-                               "`if __name__ == '__main__':`, and it must be a file") from None
-        except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
-            processes.shutdown(wait=False, cancel_futures=True)
-            raise
+    with worker_processes(min(workers, len(parts))) as processes:
+        futures = [processes.submit(work, part, *arguments) for part in parts]
+        pending: set[Future[_T]] = set(futures)
+        for future in futures:
+            while future in pending:
+                pending = wait(pending, return_when=FIRST_COMPLETED)[1]
+                told(len(tasks) - sum(len(part) for part, f in zip(parts, futures, strict=True) if f in pending))
+            yield future.result()
