@@ -17,7 +17,7 @@ from typing import Any
 from bamas_lite.casting import Agent
 from bamas_lite.grading import grade
 from bamas_lite.inputs import shown
-from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, Usage
+from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, RunStopped, Usage
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
 
@@ -178,8 +178,8 @@ class Caller:
         records = [outcome for outcome in outcomes if isinstance(outcome, CallRecord)]
         for record in records:
             self._note(record)
-        for outcome in outcomes:
-            if isinstance(outcome, CallError):
+        for outcome in sorted(outcomes, key=lambda outcome: not isinstance(outcome, RunStopped)):
+            if isinstance(outcome, (CallError, RunStopped)):
                 raise outcome
             if outcome.fault:
                 raise CallError(outcome.fault)
@@ -194,10 +194,12 @@ class Caller:
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
         return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
 
-    async def _attempt(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord | CallError:
+    async def _attempt(self, agent: Agent, messages: list[Message],
+                       reservation: Reservation) -> CallRecord | CallError | RunStopped:
+        """The record of a call, or its failure as a value: the calls beside it are waited for, they are paid for."""
         try:
             return await self._make(agent, messages, reservation)
-        except CallError as error:
+        except (CallError, RunStopped) as error:
             return error
 
     async def _make(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord:
@@ -208,8 +210,13 @@ class Caller:
                                                  temperature=self._temperature, role=agent.role, task=self._task)
             usage = reply.usage
             text, latency, finish = _text(reply.text), reply.latency_s, reply.finish_reason
+        except RunStopped:
+            self.meter.release(reservation)
+            raise
         except Exception as error:
             fault = f"{agent.name} ({agent.llm.name}): {_words(error)}"
+            if isinstance(error, CallError) and error.usage is not None:
+                usage, latency = error.usage, error.latency_s
             if _counts(usage) is None:
                 self.meter.release(reservation)
                 raise CallError(fault) from error
@@ -331,12 +338,16 @@ def _counts(usage: Any) -> Usage | None:
     """The token counts as plain numbers, the same object if they are; None if they cannot be billed."""
     try:
         prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
+        cached, thought = operator.index(usage.cached_tokens), operator.index(usage.reasoning_tokens)
     except Exception:  # the backend may hand over anything
         return None
     if not (0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS):
         return None
-    plain = type(usage.prompt_tokens) is type(usage.completion_tokens) is int
-    return usage if plain else Usage(prompt, completion)
+    if not (0 <= cached <= prompt and 0 <= thought <= completion):
+        cached = thought = 0  # parts that are larger than the whole: billed without them
+    elif type(usage.prompt_tokens) is type(usage.completion_tokens) is type(usage.cached_tokens) is int:
+        return usage
+    return Usage(prompt, completion, cached, thought)
 
 
 def _words(error: Exception) -> str:

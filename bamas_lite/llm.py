@@ -28,10 +28,16 @@ MINIMUM_TOKENS = {"executor": 128, "critic": 32, "planner": 96, "writer": 96}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that the provider bills for one call."""
+    """Tokens that the provider bills for one call.
+
+    `cached_tokens` of the prompt tokens were read from the provider's cache (see LLM.price_cached_in) and
+    `reasoning_tokens` of the completion tokens are thoughts that the reply does not show: parts, not additions.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,24 @@ class Reply:
 
 
 class CallError(RuntimeError):
-    """A call that failed for good, after the client's own retries; ends the episode with status `error`."""
+    """A call that failed for good, after the client's own retries; ends the episode with status `error`.
+
+    `usage` is what the provider billed for it all the same (a refusal, a reply without text), None if nothing.
+    """
+
+    def __init__(self, message: str, usage: Usage | None = None, latency_s: float = 0.0) -> None:
+        super().__init__(message, usage, latency_s)   # all of them, so that the error can be pickled
+        self.message, self.usage, self.latency_s = message, usage, latency_s
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RunStopped(RuntimeError):
+    """What must end a whole run, not one episode: no key, no host, no disk, nothing left to spend.
+
+    Whatever was answered before is kept; the same call, started again after the cause was mended, goes on from there.
+    """
 
 
 class ChatModel(Protocol):
@@ -59,6 +82,7 @@ class ChatModel(Protocol):
 
         Raises:
             CallError: the call failed for good.
+            RunStopped: no call can be answered any more.
         """
         ...
 
@@ -167,8 +191,9 @@ class BudgetMeter:
         """
         prompt = whole(usage.prompt_tokens, "usage.prompt_tokens")
         completion = whole(usage.completion_tokens, "usage.completion_tokens")
+        cached = min(whole(usage.cached_tokens, "usage.cached_tokens"), prompt)
         self.release(reservation)
-        cost = reservation.llm.cost_atoms(prompt, completion)
+        cost = reservation.llm.cost_atoms(prompt, completion, cached)
         self._spent += cost
         if prompt > reservation.prompt_bound or completion > reservation.max_tokens:
             self.provider_overrun += 1

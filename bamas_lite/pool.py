@@ -7,14 +7,27 @@ not 557.4000000000001 (which would make floor(1114.8 / 557.4) equal 1).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
 from fractions import Fraction
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bamas_lite.inputs import exact, named_file, read_yaml, shown, whole
 from bamas_lite.paths import DATA
@@ -71,7 +84,15 @@ class LLM(_Checked):
     """One large language model that can be hired.
 
     Prices are u$ per token; `max_tokens` is the longest completion it may write; tier 1 is the strongest tier.
-    Latency fields are seconds and tokens per second; endpoint fields are used by live backends only.
+    Latency fields are seconds and tokens per second.
+
+    The other fields are read by live backends only (`endpoints.OpenAIChat`): `model` is the provider's name for the LLM
+    (default: `name`), `base_url` the endpoint, `api_key_env` the environment variable with its key (None: it needs
+    none). `api` is "chat" or, for base models, "completion"; `few_shot` shows examples before each task, for LLMs that
+    do not follow instructions; `reasoning` marks one that thinks before it answers (its limit is sent as
+    max_completion_tokens, without a temperature). `price_cached_in` is the price of a prompt token that the provider
+    reads from its cache (default: price_in). `concurrency` bounds the calls in flight, `requests_per_minute` their
+    rate, `timeout_s` (seconds) one attempt. `extra_body` is sent along with each request, for options of one provider.
 
     Raises:
         PoolError: a problem; one line for each: LLM, field, value, what is valid.
@@ -89,6 +110,14 @@ class LLM(_Checked):
     base_url: StrictStr | None = None
     api_key_env: StrictStr | None = None
     source: StrictStr | None = None
+    api: Literal["chat", "completion"] = "chat"
+    few_shot: StrictBool = False
+    reasoning: StrictBool = False
+    price_cached_in: float | None = None
+    concurrency: int | None = Field(default=None, ge=1, le=10_000, strict=True)
+    requests_per_minute: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False)
+    timeout_s: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False)
+    extra_body: dict[str, Any] | None = None
 
     @classmethod
     def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
@@ -102,7 +131,8 @@ class LLM(_Checked):
             raise ValueError("expected printable text on one line")
         return name
 
-    @field_validator("max_tokens", "tier", "rating", "first_token_s", "tokens_per_s", mode="before")
+    @field_validator("max_tokens", "tier", "rating", "first_token_s", "tokens_per_s", "concurrency",
+                     "requests_per_minute", "timeout_s", mode="before")
     @classmethod
     def _plain_number(cls, value: Any) -> Any:
         """numpy's numbers as Python's own: strict fields know no others."""
@@ -110,9 +140,36 @@ class LLM(_Checked):
             return int(value)
         return float(value) if isinstance(value, Real) and not isinstance(value, (bool, float, Fraction)) else value
 
-    @field_validator("price_in", "price_out", mode="before")
+    @field_validator("base_url")
     @classmethod
-    def _price_is_exact(cls, value: Any) -> float:
+    def _is_a_url(cls, url: str | None) -> str | None:
+        if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+[^\s?#]*", url):
+            raise ValueError("expected an address such as https://api.openai.com/v1 or http://127.0.0.1:8080/v1, "
+                             "without a user name or a key in it")
+        return url
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY; keys do not belong "
+                             "into a pool file")
+        return name
+
+    @field_validator("extra_body")
+    @classmethod
+    def _is_json(cls, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        try:
+            json.dumps(body, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError("expected a mapping of plain values, as they stand in JSON") from None
+        return body
+
+    @field_validator("price_in", "price_out", "price_cached_in", mode="before")
+    @classmethod
+    def _price_is_exact(cls, value: Any, info: ValidationInfo) -> float | None:
+        if value is None and info.field_name == "price_cached_in":
+            return None
         try:
             price = exact(value)
         except ValueError:
@@ -130,17 +187,26 @@ class LLM(_Checked):
                              "give a small pseudo-price")
         if self.tier is None and self.rating is None:
             raise ValueError("tier and rating are missing: one of them must rank the LLM")
+        if self.price_cached_in is not None and self.price_cached_in > self.price_in:
+            raise ValueError(f"price_cached_in = {self.price_cached_in:g}: expected at most price_in = "
+                             f"{self.price_in:g}, or a call could cost more than was held back for it")
         return self
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.tier, self.price_in, self.price_out, self.max_tokens))  # extra_body has none
 
     @cached_property
     def atoms_per_token(self) -> tuple[int, int]:
         """Price of one prompt token and of one completion token, in atoms."""
         return int(exact(self.price_in) * ATOMS), int(exact(self.price_out) * ATOMS)
 
-    def cost_atoms(self, t_in: int, t_out: int) -> int:
-        """Cost of one call in atoms (1e-18 u$)."""
+    def cost_atoms(self, t_in: int, t_out: int, cached: int = 0) -> int:
+        """Cost of one call in atoms (1e-18 u$); `cached` of its t_in prompt tokens come from the provider's cache."""
         price_in, price_out = self.atoms_per_token
-        return price_in * t_in + price_out * t_out
+        cost = price_in * t_in + price_out * t_out
+        if cached and self.price_cached_in is not None:
+            cost -= (price_in - int(exact(self.price_cached_in) * ATOMS)) * cached
+        return cost
 
     def call_cost(self, t_in: int, t_out: int) -> Fraction:
         """c_i = T_in * P_in + T_out * P_out in u$ (BAMAS, cost model); ValueError unless both are numbers >= 0."""
@@ -154,6 +220,11 @@ class LLM(_Checked):
 def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
     """c_i = T_in * P_in + T_out * P_out in u$: the default cost model of provisioning (BAMAS, cost model)."""
     return llm.call_cost(t_in, t_out)
+
+
+_ENDPOINT_FIELDS = ("model", "base_url", "api_key_env")
+_LATER_FIELDS = ("api", "few_shot", "reasoning", "price_cached_in", "concurrency", "requests_per_minute", "timeout_s",
+                 "extra_body")
 
 
 class Pool(_Checked):
@@ -224,6 +295,18 @@ class Pool(_Checked):
 
     def __len__(self) -> int:
         return len(self.llms)
+
+    @property
+    def checksum(self) -> str:
+        """16 hexadecimal digits that change with names, ranks, prices, limits and latencies, not with endpoints."""
+        data = self.model_dump(mode="json")
+        for llm in data["llms"]:
+            for name in _ENDPOINT_FIELDS:
+                llm[name] = None
+            for name in _LATER_FIELDS:   # logs of before these fields keep their checksum
+                llm.pop(name) if llm[name] == LLM.model_fields[name].default else None
+        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_max_tokens(self, max_tokens: int) -> Pool:
         """The same pool where every LLM may write `max_tokens` tokens a call."""

@@ -92,7 +92,7 @@ class _Run:
         return {
             "tasks": hashlib.sha256(repr(self.tasks).encode("utf-8")).hexdigest()[:16], "n_tasks": len(self.tasks),
             "budgets": list(self.budgets), "topologies": list(self.topologies), "seeds": list(self.seeds),
-            "pool": self.pool.name, "prices": hashlib.sha256(self.pool.model_dump_json().encode()).hexdigest()[:16],
+            "pool": self.pool.name, "prices": self.pool.checksum,
             "backend": [getattr(b, "identity", b.name) for b in backends], "enforcement": self.enforcement,
             "casting": self.casting, "tasks_per_part": self.tasks_per_part,
         }
