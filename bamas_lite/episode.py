@@ -288,9 +288,18 @@ def run_now(episode: Coroutine[Any, Any, Episode], backend: ChatModel, name: str
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(episode)
+        return asyncio.run(_alone(episode, backend))
     episode.close()
     raise RuntimeError(f"an event loop runs already: use `await {name}(...)` here")
+
+
+async def _alone(episode: Coroutine[Any, Any, Episode], backend: ChatModel) -> Episode:
+    """The only episode of an event loop, whose connections end with it."""
+    try:
+        return await episode
+    finally:
+        if hasattr(backend, "aclose"):
+            await backend.aclose()
 
 
 def check_backend(backend: Any) -> None:

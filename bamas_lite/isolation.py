@@ -3,7 +3,10 @@
 Three ways, of which the first that works here is taken:
 - `bubblewrap`: the program bwrap builds namespaces that hold nothing but the system's and the interpreter's files;
 - `namespaces`: on Linux without bwrap the server builds them itself, as root or where the kernel lets users do it;
-- `limits`: a process with limits and a clean environment only; it sees the user's files and network.
+- `limits`: a process with limits and a clean environment only. Linux can refuse it network and files of others all the
+  same (Landlock since 5.13, seccomp); elsewhere it sees the user's. The first program that runs so says so, once.
+
+Behind each of them Linux also refuses system calls that a program for a task never needs: `jail/refusals.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -35,6 +40,10 @@ PROBE = json.dumps({"prelude": "", "program": "import hashlib\nimport socket\n",
                     "steps": [], "nonce": "probe", "limits": []}).encode()
 """A right program: a server that cannot load it is not used. Its imports come late, after the change of the user."""
 
+SAID = "BAMAS_SANDBOX_SAID"
+"""Environment variable, set once it was said that programs run with limits only: processes started later keep quiet."""
+
+_log = logging.getLogger(__name__)
 _NAMES = {code: name for name, code in CODES.items()}
 _FORKS = hasattr(os, "fork")
 
@@ -71,10 +80,14 @@ def _bubblewrap() -> list[str]:
     if program is None:
         raise _Absent("bubblewrap (bwrap) is not installed")
     kinds = ["pid", "net", "ipc", "uts"] if os.geteuid() == 0 else ["all"]
-    command = [program, *(f"--unshare-{kind}" for kind in kinds), "--cap-drop", "ALL", "--as-pid-1"]
+    first = 'echo 1000 > /proc/self/oom_score_adj; exec "$0" "$@"'  # to be ended when memory runs out
+    command = ["/bin/sh", "-c", first, program, *(f"--unshare-{kind}" for kind in kinds), "--cap-drop", "ALL",
+               "--as-pid-1"]
     if os.geteuid() == 0:
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"):  # to become another user, which ends them
             command += ["--cap-add", capability]
+    if os.geteuid() == 0 or not os.stat(program).st_mode & stat.S_ISUID:
+        command += ["--cap-add", "CAP_SYS_ADMIN"]  # to limit the number of files, which ends it too
     for path in map(Path, _read_only()):
         for parent in list(path.parents)[-2::-1]:
             command += ["--perms", "0755", "--dir", str(parent)]
@@ -174,7 +187,10 @@ class _Server:
     def close(self) -> None:
         """End the process. It removes its folder, unless it was killed: then what ran in it has ended too."""
         self._process.stdin.close()
-        with self._killed_after(GRACE_SECONDS if _FORKS else 0.0):
+        try:  # no timer: where the interpreter ends, no thread can be started any more
+            self._process.wait(GRACE_SECONDS if _FORKS else 0.0)
+        except subprocess.TimeoutExpired:
+            self._kill()
             self._process.wait()
         self._process.stdout.close()
         self._remove_folder()
@@ -225,6 +241,8 @@ class _Pool:
         """Run a job in a server that is free, or in a new one."""
         with self._slots:
             server, fresh = self._take(way)
+            if way is None and server.way == "limits":
+                _say(server.protection)
             kind, output = server.run(job, seconds, output_bytes)
             if kind == "lost" and not output and not fresh:  # it had died while it waited
                 server.close()
@@ -290,16 +308,33 @@ if _FORKS:
     os.register_at_fork(after_in_child=_pool.forked)
 
 
+def _say(protection: str) -> None:
+    """Say once that there is no wall: a log record, which Python shows on stderr where no logging is set up."""
+    if SAID not in os.environ:
+        os.environ[SAID] = "1"
+        _log.warning("%s", _described(protection))
+
+
+def _described(protection: str) -> str:
+    limits = "with limits on time, memory, processes and output"
+    if not protection.startswith("limits"):
+        return (f"Programs run behind a wall ({protection}), {limits}: they see no network and none of your files. "
+                "This does not protect against errors in the kernel itself.")
+    if not _FORKS:
+        limits = "with limits on time and output"
+    can = [] if "no network" in protection else ["use the network"]
+    if "no files of others" not in protection:
+        can.append("read what their user can, which may include your files and the reference answers in data/tasks")
+    can.append("fill the disk with files")
+    advice = (" With bubblewrap installed they run behind a wall." if sys.platform == "linux" else "")
+    return (f"Programs run {limits} only ({protection}): they can {', and '.join(can)}. Do not run programs here that "
+            f"you do not trust.{advice}")
+
+
 def sandbox_protection() -> str:
     """How programs are kept apart on this system, and what that does not prevent.
 
     Raises:
         IsolationError: no sandbox can be started.
     """
-    protection = _pool.protection()
-    if protection.startswith("limits"):
-        return (f"Programs run with limits on time, memory, processes and output only ({protection}): they can use the "
-                "network and read what their user can read, which may include your files and the reference answers in "
-                "data/tasks. Do not run programs here that you do not trust.")
-    return (f"Programs run behind a wall ({protection}), with limits on time, memory, processes and output: they see "
-            "no network and none of your files. This does not protect against errors in the kernel itself.")
+    return _described(_pool.protection())

@@ -31,6 +31,7 @@ from pydantic import (
 
 from bamas_lite.inputs import exact, named_file, read_yaml, shown, whole
 from bamas_lite.paths import DATA
+from bamas_lite.prices import Unpriced, checked_day, with_list_prices
 
 ATOMS = 10**18
 """Parts of one micro-dollar in which calls are metered: whole numbers are exact and much faster than Fractions."""
@@ -73,11 +74,18 @@ class _Checked(BaseModel):
         value, field = error["input"], ".".join(map(str, error["loc"]))
         if error["type"] == "missing":
             return [f"{field} is missing"]
+        if isinstance(value, Unpriced):
+            return [value.fault] if value.fault else []
         if error["type"] == "extra_forbidden":
             return [f"{field} = {shown(value)}: unknown key; known are {', '.join(cls.model_fields)}"]
         words = _EXPECTED.get(error["type"], error["msg"].removeprefix("Value error, "))
         words = words.format(**error.get("ctx", {})) if error["type"] in _EXPECTED else words
         return [f"{field} = {shown(value)}: {words}" if field else words]
+
+
+_OWN_PARAMETERS = frozenset({"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "n", "best_of",
+                             "stream"})
+"""Parameters of a request that `extra_body` may not replace."""
 
 
 class LLM(_Checked):
@@ -122,6 +130,8 @@ class LLM(_Checked):
     @classmethod
     def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
         who = f"LLM {shown(data['name'])}: " if "name" in data else ""
+        if isinstance(error["input"], str) and error["loc"] in (("api_key_env",), ("base_url",)):
+            error = error | {"input": _without_key(error["input"])}
         return [who + line for line in super()._lines(error, data)]
 
     @field_validator("name")
@@ -143,7 +153,7 @@ class LLM(_Checked):
     @field_validator("base_url")
     @classmethod
     def _is_a_url(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+[^\s?#]*", url):
+        if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
             raise ValueError("expected an address such as https://api.openai.com/v1 or http://127.0.0.1:8080/v1, "
                              "without a user name or a key in it")
         return url
@@ -163,6 +173,8 @@ class LLM(_Checked):
             json.dumps(body, allow_nan=False)
         except (TypeError, ValueError):
             raise ValueError("expected a mapping of plain values, as they stand in JSON") from None
+        for key in sorted(_OWN_PARAMETERS.intersection(body or ())):
+            raise ValueError(f"{key} is decided by each call (a budget holds back what it can cost); leave it out")
         return body
 
     @field_validator("price_in", "price_out", "price_cached_in", mode="before")
@@ -217,18 +229,28 @@ class LLM(_Checked):
         return exact(self.price_in) * tokens["t_in"] + exact(self.price_out) * tokens["t_out"]
 
 
+def _without_key(text: str) -> str:
+    """What stands where a variable's name or an address should, for a message: it may be, or hold, a key."""
+    if text.startswith("http"):
+        return re.sub(r"[?#].*", "?***", re.sub(r"//[^/]*@", "//***@", text))
+    return text if len(text) < 8 else f"{text[:4]}..."
+
+
 def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
     """c_i = T_in * P_in + T_out * P_out in u$: the default cost model of provisioning (BAMAS, cost model)."""
     return llm.call_cost(t_in, t_out)
 
 
-_ENDPOINT_FIELDS = ("model", "base_url", "api_key_env")
+_ENDPOINT_FIELDS = ("model", "base_url", "api_key_env", "source")
 _LATER_FIELDS = ("api", "few_shot", "reasoning", "price_cached_in", "concurrency", "requests_per_minute", "timeout_s",
                  "extra_body")
 
 
 class Pool(_Checked):
     """The LLMs to choose from. Without tiers, LLMs are ranked by rating: equal ratings share a tier.
+
+    An LLM given as a mapping may leave out price_in and price_out: then they (and price_cached_in) are list prices of
+    its `model` on the day `price_date`, else `date` (ISO dates), and its `source` says so: see prices.py.
 
     Raises:
         PoolError: a problem; one line for each: LLM, field, value, what is valid.
@@ -239,6 +261,7 @@ class Pool(_Checked):
     description: StrictStr | None = None
     source: StrictStr | None = None
     date: StrictStr | None = None
+    price_date: StrictStr | None = None
 
     @classmethod
     def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
@@ -251,10 +274,17 @@ class Pool(_Checked):
         return [f"LLM number {place[1] + 1}: {shown(error['input'])}: expected a mapping with name, tier or rating, "
                 "price_in, price_out, max_tokens"]
 
+    @field_validator("price_date")
+    @classmethod
+    def _is_a_day(cls, day: str | None) -> str | None:
+        if day is not None:
+            checked_day(day)
+        return day
+
     @model_validator(mode="before")
     @classmethod
-    def _rank_by_rating(cls, data: Any) -> Any:
-        """Fill the tiers from the ratings where no LLM states a tier."""
+    def _fill_tiers_and_prices(cls, data: Any) -> Any:
+        """Fill the tiers from the ratings where no LLM states a tier, and missing prices from a list."""
         if not isinstance(data, dict) or not isinstance(data.get("llms"), (list, tuple)):
             return data
         llms = [m.model_dump() if isinstance(m, BaseModel) else
@@ -263,7 +293,7 @@ class Pool(_Checked):
                         and isinstance(m.get("rating"), (int, float)) for m in llms):
             ranks = sorted({m["rating"] for m in llms}, reverse=True)
             llms = [{**m, "tier": ranks.index(m["rating"]) + 1} for m in llms]
-        return {**data, "llms": llms}
+        return {**data, "llms": with_list_prices(llms, data.get("price_date"), data.get("date"))}
 
     @model_validator(mode="after")
     def _names_and_tiers(self) -> Pool:
@@ -299,7 +329,7 @@ class Pool(_Checked):
     @property
     def checksum(self) -> str:
         """16 hexadecimal digits that change with names, ranks, prices, limits and latencies, not with endpoints."""
-        data = self.model_dump(mode="json")
+        data = self.model_dump(mode="json", exclude={"price_date"})
         for llm in data["llms"]:
             for name in _ENDPOINT_FIELDS:
                 llm[name] = None

@@ -7,35 +7,31 @@ the parts that are missing: no row is lost and none is there twice.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import os
 import pickle
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tqdm.auto import tqdm
 
-from bamas_lite.inputs import shown, whole
-from bamas_lite.llm import ChatModel, Enforcement
-from bamas_lite.pool import Pool, exact, load_pool
-from bamas_lite.provisioning import TOKEN_LIMITS, InfeasibleBudgetError, Team, provision
+from bamas_lite.inputs import exact, shown, whole
+from bamas_lite.llm import Enforcement, RunStopped
+from bamas_lite.parts import Backend, Part, backend_of, compute, run_coroutine, team_of
+from bamas_lite.pool import Pool, load_pool
+from bamas_lite.provisioning import TOKEN_LIMITS
+from bamas_lite.schedulers import check_scheduler, in_processes, on_cluster, other_hosts, worker_processes
+from bamas_lite.spending import PAID_CONCURRENCY, Bar, is_paid, is_recording, recorded, say_what_is_saved
 from bamas_lite.tasks import Task
-from bamas_lite.topologies import TOPOLOGIES, infeasible_episode, run_task
+from bamas_lite.topologies import TOPOLOGIES
 from bamas_lite.trajectory_log import (
     MANIFEST,
     SCHEMA,
@@ -53,15 +49,9 @@ from bamas_lite.trajectory_log import (
 __all__ = ["PAPER_BUDGETS", "SCHEMA", "TrajectoryError", "checked_factors", "generate_trajectories", "load_manifest",
            "load_trajectories", "paper_pool", "run_coroutine", "team_of", "worker_processes"]
 
-Backend = ChatModel | Callable[[int], ChatModel]
-"""A backend, or a function (or class) that makes the backend of a seed."""
-
 PAPER_BUDGETS = {"arithmetic": (500, 875, 1250, 1625, 2000), "mathematics": (1000, 2000, 3000),
                  "code": (500, 875, 1250, 1625, 2000)}
 """u$ for one task: the paper's budgets on GSM8K, MATH and MBPP, used for our own tasks of the same kind."""
-
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True)
 class _Run:
@@ -76,19 +66,18 @@ class _Run:
     enforcement: Enforcement
     casting: str
     tasks_per_part: int
-    concurrency: int
 
-    def backend_of(self, seed: int) -> ChatModel:
-        return self.backend if hasattr(self.backend, "complete") and not isinstance(self.backend, type) \
-            else self.backend(seed)
-
-    def parts(self) -> list[tuple[int, int]]:
-        """(seed, first task) of each part, in the order of the rows."""
-        return [(seed, first) for seed in self.seeds for first in range(0, len(self.tasks), self.tasks_per_part)]
+    def parts(self) -> list[Part]:
+        """In the order of the rows."""
+        per_task = len(self.budgets) * len(self.topologies)
+        return [Part(seed, first, (number * len(self.tasks) + first) * per_task,
+                     self.tasks[first:first + self.tasks_per_part], self.budgets, self.topologies, self.pool,
+                     self.backend, self.enforcement, self.casting)
+                for number, seed in enumerate(self.seeds) for first in range(0, len(self.tasks), self.tasks_per_part)]
 
     def manifest(self) -> dict[str, Any]:
         """What a resumed run must share with the one it resumes."""
-        backends = [self.backend_of(seed) for seed in self.seeds]
+        backends = [backend_of(self.backend, seed) for seed in self.seeds]
         return {
             "tasks": hashlib.sha256(repr(self.tasks).encode("utf-8")).hexdigest()[:16], "n_tasks": len(self.tasks),
             "budgets": list(self.budgets), "topologies": list(self.topologies), "seeds": list(self.seeds),
@@ -98,12 +87,33 @@ class _Run:
         }
 
 
+@dataclass(frozen=True)
+class _How:
+    """How a run is computed; its rows do not depend on it. `backend` is that of the first seed."""
+
+    workers: int
+    concurrency: int
+    scheduler: Any
+    retry_errors: bool
+    progress: bool
+    backend: Any
+
+    @property
+    def recording(self) -> Path | None:
+        return Path(self.backend.path) if is_recording(self.backend) else None
+
+
 def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool: Pool, backend: Backend,
                           topologies: Sequence[str] = TOPOLOGIES, seeds: Sequence[int] = (0,),
                           path: str | Path | None = None, enforcement: Enforcement = "reserve", casting: str = "paper",
-                          workers: int = 1, concurrency: int = 1, tasks_per_part: int = 25,
-                          progress: bool = True) -> pd.DataFrame:
+                          workers: int = 1, concurrency: int | None = None, tasks_per_part: int = 25,
+                          progress: bool = True, scheduler: Any = None, spend_cap_usd: float | None = None,
+                          retry_errors: bool = False) -> pd.DataFrame:
     """Run the full factorial tasks x budgets x topologies x seeds and return its log.
+
+    A run can be killed at any moment and started again by the same call: parts that were saved are kept, and of the
+    others no call that was answered is paid again, as a paid backend is wrapped in a `CachedChat` whose recording
+    stands beside the log (`log.parquet` -> `log.calls.sqlite`).
 
     Args:
         tasks: the tasks.
@@ -114,9 +124,16 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
         seeds: one repetition of everything for each seed.
         path: a .parquet file to write and to resume; None keeps the log in memory only.
         workers: processes that share the parts; rows are the same for any number of them.
-        concurrency: episodes in flight at once in each process, for backends that wait for a network.
+        concurrency: episodes in flight at once in each process; None: 16 with a backend that costs money, else 1.
         tasks_per_part: tasks that are run before their rows are saved.
-        progress: show a bar when the run takes more than two seconds.
+        progress: show a bar when the run takes more than two seconds; with what the recording has cost so far.
+        scheduler: None for this machine, or a `distributed.Client` (extra `[cluster]`): its workers compute the parts,
+            survive the loss of workers, and send the rows back, so that they need no disk in common with the caller.
+            A recording does need one: SQLite's locks hold on one machine's own disk only. Paid calls are therefore
+            refused where workers run on other machines, since neither the cap nor "never twice" would hold there.
+        spend_cap_usd: USD that the recording may cost in all, over all sittings; with a CachedChat its cap is set.
+        retry_errors: compute parts again that hold episodes of status `error`, also those of a finished log; what was
+            answered or billed comes from the recording.
 
     Returns:
         One row an episode with the columns of SCHEMA, ordered by seed, task, budget and topology. Episodes that could
@@ -125,24 +142,28 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
     Raises:
         ValueError: an empty or doubtful argument.
         TrajectoryError: `path` holds another run, or is not a log.
+        RunStopped: no key, no host, no disk, the cap, ... No episode was started any more, calls in flight were waited
+            for; the message says what is saved. Ctrl-C ends a run in the same way.
     """
-    run = _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part,
-                       concurrency, workers)
+    run, how = _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part,
+                            concurrency, workers, path, scheduler, spend_cap_usd, retry_errors, progress)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            return frame(_generate(run, Path(folder), workers, progress))
-    path = checked_path(path)
-    if path.suffix != ".parquet":
-        raise ValueError(f"path = {str(path)!r}: expected a file name that ends in .parquet")
+            return frame(_generate(run, Path(folder), how, None))
+    path = Path(path)
     manifest = run.manifest()
     parts = path.with_suffix(".parts")
-    if not path.exists():
-        _claim(parts, manifest)
+    if not path.exists() or (retry_errors and _reopened(path, parts, run, manifest)):
+        existed = path.exists()
         try:
-            table = _generate(run, parts, workers, progress).replace_schema_metadata({MANIFEST: json.dumps(manifest)})
-            write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
-        except OSError:
-            if not path.exists():  # else the same run in another process was done first and took the parts away
+            with _written(path):
+                _claim(parts, manifest)
+            table = _generate(run, parts, how, path).replace_schema_metadata({MANIFEST: json.dumps(manifest)})
+            with _written(path):
+                write_whole(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), parts)
+        except (OSError, RunStopped) as error:
+            # The same run in another process may have been done first and have taken the parts away.
+            if existed or not path.exists() or not isinstance(error.__cause__ or error, OSError):
                 raise
     table = read_log(path)
     require_same_run(path, manifest_of(table), manifest)
@@ -179,19 +200,34 @@ def paper_pool(domain: str) -> Pool:
 
 
 def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, casting, tasks_per_part, concurrency,
-                 workers) -> _Run:
+                 workers, path, scheduler, spend_cap_usd, retry_errors, progress) -> tuple[_Run, _How]:
     factors = checked_factors(tasks, budgets, topologies, seeds, pool)
     if not callable(backend) and not hasattr(backend, "complete"):
         raise ValueError(f"backend = {backend!r}: expected a backend, or a function of the seed that makes one")
-    for name, value in (("workers", workers), ("concurrency", concurrency), ("tasks_per_part", tasks_per_part)):
+    for name, value in (("workers", workers), ("tasks_per_part", tasks_per_part),
+                        ("concurrency", 1 if concurrency is None else concurrency)):
         whole(value, name, 1)
+    if path is not None and checked_path(path).suffix != ".parquet":
+        raise ValueError(f"path = {str(path)!r}: expected a file name that ends in .parquet")
+    if scheduler is not None:
+        check_scheduler(scheduler)
+        if workers > 1:
+            raise ValueError(f"workers = {workers} with a scheduler, whose own workers share the parts; expected 1")
+    seeds = factors[3]
+    backend = recorded(backend, seeds, None if path is None else Path(path), spend_cap_usd)
+    first = backend_of(backend, seeds[0])
     if workers > 1:
         try:
             pickle.dumps(backend)
         except Exception as error:  # pickle raises many types for objects that cannot travel
             raise ValueError("workers > 1 needs a backend that other processes can rebuild (a class such as "
                              f"SimulatedLLM, or a function of a module): {error}") from None
-    return _Run(*factors, pool, backend, enforcement, casting, tasks_per_part, concurrency)
+    if scheduler is not None and is_paid(first) and (others := other_hosts(scheduler)):
+        raise ValueError(f"scheduler: has workers on {', '.join(others)}; calls of {first.name!r} cost money, and "
+                         "their recording and cap hold on one machine only: expected workers on this machine")
+    concurrency = concurrency or (PAID_CONCURRENCY if is_paid(first) else 1)
+    return (_Run(*factors, pool, backend, enforcement, casting, tasks_per_part),
+            _How(workers, concurrency, scheduler, retry_errors, progress, first))
 
 
 def checked_factors(tasks: Iterable[Task], budgets: Iterable[Any], topologies: Sequence[str], seeds: Sequence[int],
@@ -229,127 +265,73 @@ def checked_factors(tasks: Iterable[Task], budgets: Iterable[Any], topologies: S
     return tasks, budgets, topologies, seeds
 
 
-def _generate(run: _Run, folder: Path, workers: int, progress: bool) -> pa.Table:
+def _generate(run: _Run, folder: Path, how: _How, path: Path | None) -> pa.Table:
     """Compute the parts that are missing in `folder`; return all of them as one table."""
-    episodes_per_task = len(run.budgets) * len(run.topologies)
-    todo = [(seed, first) for seed, first in run.parts() if not _is_whole(
-        _part_file(folder, seed, first), len(run.tasks[first:first + run.tasks_per_part]) * episodes_per_task)]
-    with tqdm(total=len(run.tasks) * len(run.seeds) * episodes_per_task, unit="episode", delay=2, leave=False,
-              disable=not progress) as bar:
-        bar.update(bar.total - sum(len(run.tasks[f:f + run.tasks_per_part]) for _, f in todo) * episodes_per_task)
-        if workers == 1 or len(todo) <= 1:
-            for part in todo:
-                bar.update(_run_part(run, folder, *part))
-        else:
-            with worker_processes(min(workers, len(todo))) as processes:
-                for done in as_completed([processes.submit(_run_part, run, folder, *part) for part in todo]):
-                    bar.update(done.result())
-    return pa.concat_tables(pq.read_table(_part_file(folder, *part), schema=SCHEMA) for part in run.parts())
+    todo = [part for part in run.parts() if not _is_whole(_part_file(folder, part), part.n_rows, how.retry_errors)]
+    total = len(run.seeds) * len(run.tasks) * len(run.budgets) * len(run.topologies)
+    saved = total - sum(part.n_rows for part in todo)
+    with closing(Bar(total, saved, how.progress, getattr(how.backend, "spent_usd", None))) as bar:
+
+        def save(part: Part, table: pa.Table) -> None:
+            nonlocal saved
+            file = _part_file(folder, part)
+            with _written(file):
+                write_whole(file, lambda temporary: pq.write_table(table, temporary))
+            saved += len(table)
+            bar.at_least(saved)
+
+        try:
+            if how.scheduler is not None:
+                on_cluster(how.scheduler, todo, how.concurrency, save)
+            elif how.workers == 1 or len(todo) <= 1:
+                compute(todo, how.concurrency, save, bar.tick)
+            else:
+                in_processes(todo, how.workers, how.concurrency, save)
+        except BaseException as error:
+            rows = "no episode is saved, as path is None" if path is None else \
+                f"{saved:,} of {total:,} episodes are saved in {folder}"
+            say_what_is_saved(error, rows, how.recording)
+            raise
+    return pa.concat_tables(pq.read_table(_part_file(folder, part), schema=SCHEMA) for part in run.parts())
 
 
 @contextmanager
-def worker_processes(n: int) -> Iterator[ProcessPoolExecutor]:
-    """`n` processes that end with this one; what waits is not run any more when the block is left by an exception.
-
-    Raises:
-        RuntimeError: a process ended early.
-    """
-    # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
-    with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_end_with_parent) as processes:
-        try:
-            yield processes
-        except BrokenProcessPool:
-            raise RuntimeError("a worker process ended early; a script that uses workers > 1 must start its work below "
-                               "`if __name__ == '__main__':`, and it must be a file") from None
-        except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
-            processes.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _end_with_parent() -> None:
-    """Make this worker end when its parent is killed: it would wait for work for ever."""
-    def wait() -> None:
-        parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _run_part(run: _Run, folder: Path, seed: int, first: int) -> int:
-    """Run one part and save its rows; returns their number."""
-    backend = run.backend_of(seed)
-    teams = {budget: team_of(run.pool, budget) for budget in run.budgets}
-    jobs = [(task, budget, topology) for task in run.tasks[first:first + run.tasks_per_part]
-            for budget in run.budgets for topology in run.topologies]
-    n_rows_before = (run.seeds.index(seed) * len(run.tasks) + first) * len(run.budgets) * len(run.topologies)
-
-    async def one(number: int) -> dict[str, Any]:
-        task, budget, topology = jobs[number]
-        team = teams[budget]
-        if isinstance(team, InfeasibleBudgetError):
-            episode = infeasible_episode(task, topology, budget, str(team), backend=backend.name,
-                                         enforcement=run.enforcement)
-        else:
-            episode = await run_task(task, team, topology, backend, budget, enforcement=run.enforcement,
-                                     casting=run.casting)
-        return episode.row() | {"run_id": f"{n_rows_before + number:07d}",
-                                "behaviour_prob": 1 / len(run.topologies), "seed": seed}
-
-    async def all_jobs() -> list[dict[str, Any]]:
-        if run.concurrency == 1:
-            return [await one(number) for number in range(len(jobs))]
-        gate = asyncio.Semaphore(run.concurrency)
-
-        async def gated(number: int) -> dict[str, Any]:
-            async with gate:
-                return await one(number)
-
-        return await asyncio.gather(*map(gated, range(len(jobs))))
-
-    table = pa.Table.from_pylist(run_coroutine(all_jobs()), schema=SCHEMA)
-    write_whole(_part_file(folder, seed, first), lambda temporary: pq.write_table(table, temporary))
-    return len(table)
-
-
-@lru_cache(maxsize=1024)
-def team_of(pool: Pool, budget: float) -> Team | InfeasibleBudgetError:
-    """The team of a budget, provisioned once in a process."""
+def _written(path: Path) -> Iterator[None]:
+    """What cannot be written ends the run: a full disk, a folder without permission."""
     try:
-        return provision(pool, budget)
-    except InfeasibleBudgetError as error:
-        return error
+        yield
+    except OSError as error:
+        raise RunStopped(f"{path} cannot be written: {error}") from error
 
 
-def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end, also where an event loop is running already (as in Jupyter): then in a thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    outcome: list[Any] = []
-
-    def target() -> None:
-        try:
-            outcome.extend((True, asyncio.run(coroutine)))
-        except BaseException as error:  # handed on to the calling thread, KeyboardInterrupt included
-            outcome.extend((False, error))
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join()
-    if not outcome[0]:
-        raise outcome[1]
-    return outcome[1]
+def _reopened(path: Path, parts: Path, run: _Run, manifest: dict[str, Any]) -> bool:
+    """Whether a finished log has episodes that failed; then its other parts are put back into the folder of parts."""
+    table = read_log(path)
+    require_same_run(path, manifest_of(table), manifest)
+    if not _failures(table):
+        return False
+    with _written(parts):
+        _claim(parts, manifest)
+        for part in run.parts():
+            rows, file = table.slice(part.first_row, part.n_rows).replace_schema_metadata(), _part_file(parts, part)
+            if not _failures(rows) and not _is_whole(file, part.n_rows):
+                write_whole(file, lambda temporary, rows=rows: pq.write_table(rows, temporary))
+    return True
 
 
-def _is_whole(part: Path, n_rows: int) -> bool:
+def _failures(table: pa.Table) -> int:
+    return pc.sum(pc.equal(table["status"], "error")).as_py() or 0
+
+
+def _is_whole(file: Path, n_rows: int, without_errors: bool = False) -> bool:
     """Whether a part is there, readable and complete; one that a power cut left broken is computed again."""
     try:
-        file = pq.ParquetFile(part)
-        return file.metadata.num_rows == n_rows and file.schema_arrow.equals(SCHEMA)
+        with pq.ParquetFile(file) as part:
+            complete = part.metadata.num_rows == n_rows and part.schema_arrow.equals(SCHEMA)
+            return complete and not (without_errors and _failures(part.read(["status"])))
     except (OSError, pa.ArrowInvalid):
         return False
 
 
-def _part_file(folder: Path, seed: int, first: int) -> Path:
-    return folder / f"seed{seed}-task{first:06d}.parquet"
+def _part_file(folder: Path, part: Part) -> Path:
+    return folder / f"seed{part.seed}-task{part.first:06d}.parquet"

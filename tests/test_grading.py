@@ -56,6 +56,7 @@ DOUBLE = Task("t/double", "code", 1, "Double it.", "def f(x):\n    return x * 2\
     ("#### Step 3: add\nThe answer is 9", 9), ("#### Step 3\nso 9 eggs", 9),
     ("He runs 30 + 20 = 50 miles.", 50), ("7 cats, 3 dogs and 18.", 18), ("She owes $18.00!", 18),
     ("She was born 2001-05-06 and has 3 cats. It is 12:30.", 3),
+    ("It is 90 - k.", None), ("#### 90 - k", None), ("#### 18 + 2n", None), ("It is 18 - a dozen and a half.", 18),
     ("It takes 5-7 days for 9 eggs, from 3 to 4 p.m.", 9), ("x2 H2O", None), ("", None), ("no number", None),
     ("nan", None), ("inf", None), ("####", None),
 ])

@@ -1,15 +1,20 @@
 """Pools: every wrong file gives one message that names the file, the LLM, the field and the value."""
 
+import json
+import pickle
 from decimal import Decimal
 from fractions import Fraction
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamas_lite import LLM, Pool, PoolError, call_cost, exact, load_pool
+from bamas_lite import LLM, Pool, PoolError, call_cost, exact, load_pool, provision
+from bamas_lite.paths import DATA
 from bamas_lite.pool import rank
+from bamas_lite.trajectory_log import load_manifest
 
 GOOD = """\
 name: mine
@@ -66,6 +71,34 @@ WRONG = {
     "name of two lines": ("name: B", 'name: "B\\nC"', ["name = 'B\\nC'", "one line"]),
     "NUL in a name": ("name: B", 'name: "B\\0"', ["name = 'B\\x00'", "one line"]),
     "half a token": ("max_tokens: 384", "max_tokens: 1.5", ["LLM 'A'", "max_tokens = 1.5", "whole number"]),
+    "address without a scheme": ("tier: 2", "tier: 2\n    base_url: openai.com", ["LLM 'B'", "base_url", "such as"]),
+    "key in the address": ("tier: 2", "tier: 2\n    base_url: https://u:secret@h/v1",
+                           ["LLM 'B'", "base_url = 'https://***@h/v1'", "without a user"]),
+    "key behind the address": ("tier: 2", "tier: 2\n    base_url: https://h/v1?key=secret",
+                               ["LLM 'B'", "base_url = 'https://h/v1?***'"]),
+    "space in the address": ("tier: 2", "tier: 2\n    base_url: http://h /v1", ["LLM 'B'", "base_url", "such as"]),
+    "a key as the variable": ("tier: 2", "tier: 2\n    api_key_env: sk-a-secret", ["LLM 'B'", "api_key_env = 'sk-a...'",
+                                                                                 "keys do not belong"]),
+    "very long variable": ("tier: 2", "tier: 2\n    api_key_env: " + "K" * 65, ["LLM 'B'", "name of an environment"]),
+    "number as model": ("tier: 2", "tier: 2\n    model: 4.1", ["LLM 'B'", "model = 4.1", "put it in quotes"]),
+    "unknown api": ("tier: 2", "tier: 2\n    api: responses", ["LLM 'B'", "api = 'responses'",
+                                                            "'chat' or 'completion'"]),
+    "few_shot as text": ("tier: 2", "tier: 2\n    few_shot: 'yes'", ["LLM 'B'", "few_shot = 'yes'"]),
+    "reasoning as number": ("tier: 2", "tier: 2\n    reasoning: 1", ["LLM 'B'", "reasoning = 1"]),
+    "cached price above": ("tier: 2", "tier: 2\n    price_cached_in: 0.2", ["LLM 'B'", "price_cached_in = 0.2",
+                                                                          "at most price_in = 0.1"]),
+    "negative cached price": ("tier: 2", "tier: 2\n    price_cached_in: -0.1", ["LLM 'B'", "price_cached_in = -0.1"]),
+    "no concurrency": ("tier: 2", "tier: 2\n    concurrency: 0", ["LLM 'B'", "concurrency = 0", "at least 1"]),
+    "concurrency of a half": ("tier: 2", "tier: 2\n    concurrency: 0.5", ["LLM 'B'", "concurrency = 0.5", "whole"]),
+    "no requests": ("tier: 2", "tier: 2\n    requests_per_minute: 0", ["LLM 'B'", "requests_per_minute = 0",
+                                                                     "more than 0"]),
+    "no time": ("tier: 2", "tier: 2\n    timeout_s: 0", ["LLM 'B'", "timeout_s = 0", "more than 0"]),
+    "endless time": ("tier: 2", "tier: 2\n    timeout_s: .inf", ["LLM 'B'", "timeout_s = .inf", "finite"]),
+    "extra_body no mapping": ("tier: 2", "tier: 2\n    extra_body: [1]", ["LLM 'B'", "extra_body = [1]"]),
+    "extra_body of dates": ("tier: 2", "tier: 2\n    extra_body: {day: 2026-01-16}", ["LLM 'B'", "extra_body", "JSON"]),
+    "extra_body of NaN": ("tier: 2", "tier: 2\n    extra_body: {x: .nan}", ["LLM 'B'", "extra_body", "JSON"]),
+    "extra_body decides a limit": ("tier: 2", "tier: 2\n    extra_body: {max_tokens: 9}", ["LLM 'B'", "max_tokens is"]),
+    "price_date as a date": ("name: mine", "name: mine\nprice_date: 2026-01-16", ["price_date", "put it in quotes"]),
     "duplicate YAML key": ("tier: 2", "tier: 2\n    tier: 3", ["LLM 'B'", "tier = 2, then 3", "line 10"]),
     "broken YAML": ("llms:", "llms: [", ["line "]),
     "nested too deeply": (GOOD, "name: " + "[" * 3000, ["nested too deeply"]),
@@ -93,7 +126,7 @@ def test_wrong_file_gives_one_message(what, tmp_path):
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert len(message.splitlines()) == 1
-    assert [word for word in words if word not in message] == []
+    assert [word for word in words if word not in message] == [] and "secret" not in message
     assert caught.value.__context__ is None or caught.value.__suppress_context__  # no second traceback above it
 
 
@@ -108,7 +141,7 @@ def test_two_problems_give_one_line_each(tmp_path):
 
 def test_missing_file_names_the_known_pools(tmp_path):
     for name in ("nosuch", tmp_path / "nosuch.yaml", tmp_path):
-        with pytest.raises(PoolError, match="no pool file .*fourteen, paper"):
+        with pytest.raises(PoolError, match="no pool file .*fourteen, .*paper"):
             load_pool(name)
 
 
@@ -249,3 +282,58 @@ def test_costs_are_exact(digits, decimals, t_in, t_out):
     price = Fraction(digits + 1, 10**decimals)
     m = llm("m", tier=1, price_in=float(price), price_out=str(Decimal(digits + 1).scaleb(-decimals)))
     assert m.call_cost(t_in, t_out) == price * (t_in + t_out) == Fraction(m.cost_atoms(t_in, t_out), 10**18)
+
+
+FIELDS = {"model": "m-1", "base_url": "http://127.0.0.1:8080/v1", "api_key_env": "MY_KEY", "api": "completion",
+          "few_shot": True, "reasoning": True, "price_cached_in": 0.5, "concurrency": 3, "requests_per_minute": 30.5,
+          "timeout_s": 2, "extra_body": {"provider": {"order": ["a"]}, "seed": 7}}
+
+
+def test_endpoint_fields_go_through_files_and_copies(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD + "".join(f"    {name}: {json.dumps(value)}\n" for name, value in FIELDS.items())
+                    .replace(": 0.5", ": 0.05"), encoding="utf-8")
+    loaded = load_pool(path)["B"]
+    assert {name: getattr(loaded, name) for name in FIELDS} == FIELDS | {"price_cached_in": 0.05}
+    for copy in (pickle.loads(pickle.dumps(loaded)), LLM(**loaded.model_dump()),
+                 load_pool(path).with_max_tokens(512)["B"]):
+        assert copy == loaded and hash(copy) == hash(loaded)
+    plain = load_pool("paper")["GPT-4.1 nano"]
+    assert [getattr(plain, name) for name in list(FIELDS)[3:]] == ["chat", False, False, *[None] * 5]
+    numpy = llm("n", tier=1, concurrency=np.int64(3), requests_per_minute=np.float32(2), timeout_s=np.int32(2))
+    assert (numpy.concurrency, numpy.requests_per_minute, numpy.timeout_s) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_checksum_is_of_prices_and_style_not_of_addresses(name):
+    """A log may be resumed at another address, not with other prices or prompts."""
+    plain, changed = (Pool(name="p", llms=[llm("m", tier=1, **fields)]) for fields in ({}, {name: FIELDS[name]}))
+    assert (plain.checksum == changed.checksum) == (name in ("model", "base_url", "api_key_env"))
+
+
+def test_the_checksum_of_the_papers_pool_is_that_of_the_committed_logs():
+    assert load_manifest(DATA / "recorded" / "trajectories_word_problems.parquet")["prices"] == load_pool(
+        "paper").checksum
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000), st.sampled_from([None, 0, "0.025", 0.1]))
+def test_cached_prompt_tokens_cost_their_own_price(t_in, t_out, cached, price):
+    m = llm("m", tier=1, price_in=0.1, price_out=0.4, price_cached_in=price)
+    cached = min(cached, t_in)
+    cheap = Fraction(1, 10) if price is None else exact(price)
+    cost = cheap * cached + Fraction(1, 10) * (t_in - cached) + Fraction(4, 10) * t_out
+    assert Fraction(m.cost_atoms(t_in, t_out, cached), 10**18) == cost <= m.call_cost(t_in, t_out)
+
+
+def test_the_examples_load_and_name_what_they_need():
+    pool = load_pool("endpoints_example")
+    hosted = [m for m in pool.llms if m.api_key_env]
+    assert {m.api_key_env for m in hosted} == {"OPENAI_API_KEY", "DEEPSEEK_API_KEY", "OPENROUTER_API_KEY"}
+    assert all(m.base_url.startswith("https://") for m in hosted) and all(m.base_url and m.source for m in pool.llms)
+    assert all(urlsplit(m.base_url).hostname == "127.0.0.1" for m in pool.llms if not m.api_key_env)
+    listed = [m for m in hosted if "genai-prices" in m.source]
+    assert [m.name for m in listed] == ["OpenAI nano", "OpenAI reasoning", "DeepSeek"]
+    assert all(f"{pool.price_date} (" in m.source for m in listed)
+    assert pool["DeepSeek"].price_in == load_pool("paper")["DeepSeek-V3"].price_in
+    assert provision(pool, 10**6).cost > 0

@@ -35,7 +35,7 @@ def test_gsm8k_references(split, count):
 
 
 def test_gsm8k_recorded_replies():
-    """Two real LLMs on the test split. The recorded verdicts compare texts: there "7.00" is not 7; here it is."""
+    """Two real LLMs on the test split. The recorded verdicts compare last runs of digits: there "7.00" is not 7."""
     tasks = {task.question: task for task in _tasks("gsm8k", "recorded_gsm8k_answers.csv", "test")}
     agreement = Counter()
     with (FOLDER / "recorded_gsm8k_answers.csv").open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,3 @@
-import contextlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from bamas_lite import isolation
 from bamas_lite.isolation import WAYS, IsolationError
+from bamas_lite.jail import refusals
 from bamas_lite.jail.system import remove_contents
 from bamas_lite.jail.values import Opaque, decode, encode
 from bamas_lite.sandbox import Limits, run_python
@@ -30,8 +30,6 @@ DOUBLE = {"tests": ("assert f(2) == 4", "assert f('ab') == 'abab'"), "entry_poin
 GOOD = "def f(x):\n    return x * 2\n"
 EMPTY_JOB = {"program": "", "prelude": "", "steps": [], "own": [], "classes": [], "items": 1, "nonce": "n",
              "limits": []}
-FORGERIES = dict(part.split("\n", 1) for part in
-                 Path(__file__).with_name("forgeries.txt").read_text(encoding="utf-8").split("### ")[1:])
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -95,14 +93,6 @@ def test_a_wrong_program_fails_with_a_reason(program, reason):
     assert reason in outcome.reason
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_verdict_cannot_be_forged(name, way):
-    if name == "kills everyone" and way == "limits" and not ROOT:
-        pytest.skip("without a wall it would end this user's processes")
-    assert not run_python(FORGERIES[name], isolation=way, limits=BRIEF, **DOUBLE).passed
-    assert run_python(GOOD, isolation=way, **DOUBLE).passed   # and the sandbox goes on
-
-
 def test_expected_values_are_not_in_the_process_of_the_program(way):
     """The program searches frames, objects and (on Linux) its memory for the value that it has to return."""
     program = dedent(r"""
@@ -134,48 +124,6 @@ def test_expected_values_are_not_in_the_process_of_the_program(way):
     assert not run_python(program, tests=tests, entry_point="f", isolation=way).passed
 
 
-_setups = set()
-
-
-def _jobs():
-    """Processes below the servers of this test process: they carry the last argument of their server for life."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            line = (folder / "cmdline").read_bytes()
-            if b"jail.server" in line:
-                ours = f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text(encoding="utf-8")
-                found.append((line.rstrip(b"\0").rpartition(b"\0")[2], ours))
-    _setups.update(setup for setup, ours in found if ours)
-    return sum(setup in _setups and not ours for setup, ours in found)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="counts processes in /proc")
-@pytest.mark.parametrize("program", [
-    """
-    import threading, time
-    for _ in range(3):
-        threading.Thread(target=time.sleep, args=(60,)).start()
-    """, """
-    import os, time
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            time.sleep(60)
-        os._exit(0)
-    """, """
-    import os, time
-    for _ in range(4):
-        if os.fork() == 0:
-            time.sleep(60)
-    """], ids=("threads", "a daemon", "children"))
-def test_nothing_outlives_a_program(program, way):
-    run_python(GOOD, isolation=way)
-    before = _jobs()
-    assert run_python(dedent(program) + GOOD, isolation=way, **DOUBLE).passed
-    assert _jobs() <= before
-
-
 def test_time_is_limited(way):
     limits = Limits(seconds=0.5)
     assert "took more than 0.5 s" in run_python("while True: pass", isolation=way, limits=limits).reason
@@ -188,9 +136,11 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not
 
 
 @linux
-def test_processor_time_is_limited():
-    busy = run_python("while True: pass", limits=Limits(cpu_seconds=1))
-    assert "took more than 1 s of processor time" in busy.reason
+@pytest.mark.parametrize("first, reason", [
+    ("", "took more than 1 s of processor time"),
+    ("import signal; signal.signal(signal.SIGXCPU, lambda *a: None)", "ended before it had answered")])
+def test_processor_time_is_limited(first, reason):
+    assert reason in run_python(f"{first}\nwhile True: pass", limits=Limits(cpu_seconds=1)).reason
 
 
 @linux
@@ -272,7 +222,7 @@ def test_keys_are_out_of_reach(way, monkeypatch):
         import os
         def f():
             seen = ""
-            for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+            for name in map(str, range(1, 9000)):
                 try:
                     seen += open("/proc/" + name + "/environ").read()
                 except OSError:
@@ -691,16 +641,25 @@ def test_cleaning_as_root_leaves_other_folders_alone(trick, way, tmp_path):
 
 
 @linux
-def test_shared_memory_is_not_handed_on(way):
-    if way == "limits" and not ROOT:
-        pytest.skip("it is the user's own")
+@pytest.mark.skipif(os.name == "posix" and os.uname().machine not in refusals.ARCHITECTURES, reason="numbers not known")
+def test_system_calls_that_no_task_needs_are_refused(way):
     program = """
-        import ctypes
+        import ctypes, errno, os, platform
+        libc = ctypes.CDLL(None, use_errno=True)
         def f():
-            return ctypes.CDLL(None).shmget(0x4243, 4096, FLAGS) >= 0
-        """
-    assert _output(program.replace("FLAGS", "0o1666"), way) == "True"
-    assert _output(program.replace("FLAGS", "0"), way) == "False"
+            allowed = []
+            for name, numbers in CALLS.items():
+                number = numbers[platform.machine() == "aarch64"]
+                arguments = [ctypes.c_long(part) for part in (number, -1, 2, 0, 0, 0, 0)]
+                if libc.syscall(*arguments) != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+                    allowed.append(name)
+            return allowed
+        """.replace("CALLS", repr({name: numbers for name, numbers in refusals.CALLS.items()
+                                   if name not in refusals.SIGNALS}))
+    assert _output(program, way) == "[]"
+    for usual in ("__import__('socket').socketpair() and 1", "os.system('exit 3') >> 8",
+                  "__import__('subprocess').run(['sh', '-c', 'exit 3']).returncode", "os.kill(os.getpid(), 0) or 3"):
+        assert _value(usual, way) in ("1", "3"), usual
 
 
 def test_a_renamed_folder_is_not_handed_on(way):
@@ -794,4 +753,84 @@ def test_what_the_sandbox_does_not_prevent_is_said(monkeypatch):
     sentence = isolation.sandbox_protection()
     assert run_python(GOOD).protection in sentence
     monkeypatch.setattr(isolation._pool, "protection", lambda: "limits, as another user")
-    assert "reference answers" in isolation.sandbox_protection()
+    sentence = isolation.sandbox_protection()
+    assert "reference answers" in sentence and "network" in sentence and "fill the disk" in sentence
+    monkeypatch.setattr(isolation._pool, "protection", lambda: "limits, no files of others, no network")
+    sentence = isolation.sandbox_protection()
+    assert "reference answers" not in sentence and "use the network" not in sentence and "fill the disk" in sentence
+
+
+NO_WALLS = """
+import sys
+from bamas_lite import isolation
+start = isolation._Server.__init__
+def only_limits(server, way, python):
+    if way != "limits":
+        raise isolation._Absent(way)
+    start(server, way, python)
+if "no-walls" in sys.argv:
+    isolation._Server.__init__ = only_limits
+from bamas_lite import run_python
+for _ in range(3):
+    print(run_python("def f(): return 1", tests=["assert f() == 1"], isolation="limits" if "asked" in sys.argv else None
+                     ).passed)
+"""
+
+
+@pytest.mark.parametrize("options, said", [(["no-walls"], 1), (["no-walls", "asked"], 0), ([], 0)])
+def test_without_a_wall_the_first_program_says_so_once(options, said):
+    if not options and _obstacle(WAYS[0]) and _obstacle(WAYS[1]):
+        pytest.skip("there is no wall here")
+    environment = {name: value for name, value in os.environ.items() if name != isolation.SAID}
+    done = subprocess.run([sys.executable, "-W", "error", "-c", NO_WALLS, *options], env=environment,
+                          capture_output=True, text=True, encoding="utf-8", timeout=60)
+    assert done.stdout == "True\n" * 3
+    assert done.stderr.count("Do not run programs here that you do not trust") == said
+    assert bool(done.stderr) == bool(said)
+
+
+def test_workers_do_not_say_it_again(monkeypatch, caplog):
+    monkeypatch.delenv(isolation.SAID, raising=False)
+    for _ in range(2):   # the second as in a worker process, which inherits the environment
+        isolation._say("limits, as another user")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@linux
+def test_memory_runs_out_for_programs_first():
+    server = isolation._begin("limits")
+    try:
+        assert Path(f"/proc/{server._process.pid}/oom_score_adj").read_text(encoding="ascii") == "1000\n"
+    finally:
+        server.close()
+
+
+@linux
+def test_rules_on_files_show_nothing_hidden(tmp_path):
+    """In a process of its own: folders that are listed and allowed can be read, hidden ones below them cannot."""
+    for name in ("shown/a", "shown/inner/hidden/b", "shown/inner/c", "own/d", "other/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text", encoding="utf-8")
+    script = dedent(f"""
+        import ctypes, os, sys
+        from bamas_lite.jail import refusals, system
+        libc, top = ctypes.CDLL(None, use_errno=True), {str(tmp_path)!r}
+        libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+        try:
+            rules = refusals.Files(libc, ctypes, [top + "/shown"], [top + "/shown/inner/hidden"], top + "/own")
+        except OSError:
+            sys.exit("no Landlock here")
+        system.harden(libc)
+        rules.restrict()
+        for name in ("shown/a", "shown/inner/hidden/b", "shown/inner/c", "own/d", "other/e"):
+            for mode in "ra":
+                try:
+                    open(top + "/" + name, mode).close()
+                    print(name, mode)
+                except PermissionError:
+                    pass
+        """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    if "no Landlock" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.splitlines() == ["shown/a r", "shown/inner/c r", "own/d r", "own/d a"], done.stderr

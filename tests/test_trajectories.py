@@ -238,7 +238,7 @@ def test_a_folder_that_is_no_unfinished_run(tasks, tmp_path, content):
     ({"tasks": []}, "tasks is empty"), ({"budgets": []}, "budgets is empty"), ({"seeds": ()}, "seeds is empty"),
     ({"budgets": [500, 500]}, "more than once"), ({"budgets": ["much"]}, "budget = 'much'"),
     ({"budgets": [-1]}, "budget = -1"), ({"topologies": ["ring"]}, "unknown 'ring'"), ({"workers": 0}, "workers = 0"),
-    ({"path": "log.csv"}, "ends in .parquet"),
+    ({"path": "log.csv"}, "ends in .parquet"), ({"backend": lambda seed: None}, "backend = None: expected an object"),
     ({"workers": 2, "backend": lambda seed: SimulatedLLM(seed)}, "other processes"),
 ])
 def test_wrong_arguments(tasks, change, message):

@@ -20,7 +20,7 @@ import sys
 import time
 import types
 
-from . import system
+from . import refusals, system
 from .values import Opaque, decode, encode
 
 CODES = {"data": 0, "end": 1, "late": 2, "busy": 3, "output": 4, "ready": 5}
@@ -65,7 +65,7 @@ def perform(job, send):
         tests.update((name, names[name]) for name in job["own"] if name in names)
         exec(compile(source, "<program>", "exec"), names)
     except BaseException as error:
-        send("load", type(error).__name__, str(error)[:200])
+        send("load", type(error).__name__[:200], str(error)[:200])
         return
     send("loaded")
     for kind, source, values in job["steps"]:
@@ -77,7 +77,7 @@ def perform(job, send):
         except Opaque as error:
             result = "opaque", str(error)
         except BaseException as error:
-            result = "error", type(error).__name__, str(error)[:200]
+            result = "error", type(error).__name__[:200], str(error)[:200]
         send(*result)
 
 
@@ -115,9 +115,11 @@ class Server:
     what a job may have touched is done with the job's rights too, in a fork.
     """
 
-    def __init__(self, libc, user):
+    def __init__(self, libc, user, setup):
         self.libc, self.user = libc, user
         self.alone = os.getpid() == 1  # process 1 of a namespace: every other process there is a job's
+        self.files = None if self.alone else self.file_rules(setup)
+        self.refuses_calls = bool(libc) and self.refuse_calls()
         self.kill = (lambda: self.as_job(system.kill_all)) if user else system.kill_all if self.alone else None
         self.buffer = bytearray(1 << 16)
         self.woken, wake = os.pipe()
@@ -126,6 +128,40 @@ class Server:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def file_rules(self, setup):
+        """What a job may do with files where no wall hides them; None if the kernel cannot hold it to that."""
+        if not self.libc:
+            return None
+        import ctypes
+        try:
+            files = refusals.Files(self.libc, ctypes, setup["read_only"], setup["hidden"], setup["folder"])
+        except OSError:
+            return None
+
+        def load():
+            files.restrict()
+            import hashlib  # noqa: F401 - with a library of its own, which may lie anywhere
+            import socket  # noqa: F401
+        return files if system.in_fork(load) else None
+
+    def refuse_calls(self):
+        """Leave jobs fewer system calls, and this process, which needs none of these; False if that is not possible."""
+        import ctypes
+        try:
+            refusals.refuse_calls(self.libc, ctypes)
+        except OSError:
+            return False
+        return True
+
+    def protection(self):
+        """What of its parts is there, as text."""
+        parts = ["as another user"] if self.user else ["as root"] if hasattr(os, "geteuid") and not os.geteuid() else []
+        if not self.alone:
+            parts += ["no files of others"] * bool(self.files) + ["no network"] * self.refuses_calls
+        elif not self.refuses_calls:
+            parts.append("no filter of system calls")
+        return "".join(", " + part for part in parts)
 
     def serve(self):
         """Run jobs until the parent closes the pipe, or a job leaves more files than are worth removing."""
@@ -165,6 +201,11 @@ class Server:
         os.chdir("job")
         if self.libc:
             self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # end with the server; a new user would have undone it
+        if self.files:
+            self.files.restrict()
+        if self.refuses_calls and not (self.user or self.alone):
+            import ctypes
+            refusals.refuse_calls(self.libc, ctypes, only=os.getpid())
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -179,14 +220,14 @@ class Server:
 
     def nothing_left(self):
         """Whether the job left nothing behind, as nearly all do: then no fork is needed to remove it."""
-        if not self.alone:
+        if not (self.alone or self.refuses_calls):
             return False
         try:
             os.rmdir("job")
         except OSError:
             return False
         import ctypes
-        if not os.listdir(".") and not system.shared_left(self.libc, ctypes):
+        if not os.listdir(".") and (self.refuses_calls or not system.shared_left(self.libc, ctypes)):
             return True
         self.make_folder()
         return False
@@ -194,7 +235,7 @@ class Server:
     def clean(self):
         """Remove what a job left; False if that did not work, or is not worth it. Its processes have ended."""
         def remove():
-            if self.libc and (self.user or self.alone):
+            if self.libc and (self.user or self.alone) and not self.refuses_calls:
                 import ctypes
                 system.remove_shared(self.libc, ctypes)
             if self.user:  # its folder is in one of root's: there the name cannot lead elsewhere
@@ -261,8 +302,11 @@ def main():
         import ctypes
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+        system.go_first()
         if setup["way"] == "namespaces":
             system.enter_namespaces(libc, ctypes, setup["read_only"], setup["hidden"])
+        elif setup["way"] == "bubblewrap":
+            system.limit_files(libc, ctypes)
     os.chdir(setup["folder"])
     if not hasattr(os, "fork"):  # Windows: each process takes one job, and the parent watches the clock and cleans up
         tell("ready")
@@ -272,9 +316,10 @@ def main():
     user = system.other_user(setup["user"])
     if libc:
         system.harden(libc)
-    tell("ready", ", as another user" if user else ", as root" if os.geteuid() == 0 else "")
+    server = Server(libc, user, setup)
+    tell("ready", server.protection())
     try:
-        Server(libc, user).serve()
+        server.serve()
     except BrokenPipeError:
         pass
     if setup["way"] == "limits":

@@ -9,6 +9,9 @@ try:
 except ImportError:  # Windows: time is the only limit
     resource = None
 
+FEW_FILES = b"size=32m,nr_inodes=1024,mode=755"
+"""Options of the file system that holds a job's folder."""
+
 
 def set_limits(limits, others):
     """Lower what this process may use, beside `others` processes of its user; what the system lacks stays as it is."""
@@ -18,6 +21,15 @@ def set_limits(limits, others):
             resource.setrlimit(getattr(resource, name), (value, value + (name == "RLIMIT_CPU")))
         except (AttributeError, ValueError, OSError):
             pass
+
+
+def go_first():
+    """Let the kernel end this process and what it starts before any other when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    except OSError:  # under bubblewrap, where its parent has done it
+        pass
 
 
 def end_all(job, kill):
@@ -170,6 +182,13 @@ def harden(libc):
         libc.prctl(*option, 0, 0, 0)
 
 
+def limit_files(libc, ctypes):
+    """Under bubblewrap, which can limit only their size: limit the number of files too, where that is allowed."""
+    mounts, nosuid, nodev = 0x20000, 2, 4
+    if libc.unshare(mounts) == 0:
+        libc.mount(b"tmpfs", b"/tmp", b"tmpfs", ctypes.c_ulong(nosuid | nodev), FEW_FILES)
+
+
 def enter_namespaces(libc, ctypes, read_only, hidden):
     """Linux without bubblewrap: a process tree, network, and file system of our own. Returns in a fork, as process 1.
 
@@ -228,7 +247,7 @@ def enter_namespaces(libc, ctypes, read_only, hidden):
     for path in ("/dev/null", "/dev/urandom"):
         show(path, 0)
     os.makedirs(root + "/tmp", exist_ok=True)
-    mount("tmpfs", root + "/tmp", "tmpfs", nosuid | nodev, "size=32m,nr_inodes=1024,mode=755")
+    mount("tmpfs", root + "/tmp", "tmpfs", nosuid | nodev, FEW_FILES.decode())
     os.chdir(root)
     mount(".", "/", None, move)
     os.chroot(".")

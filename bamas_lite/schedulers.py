@@ -1,0 +1,252 @@
+"""Where the parts of a run are computed: in this process, in worker processes, or on a Dask cluster.
+
+Rows are the same everywhere; they travel back as Arrow tables and the caller saves them. A part that was lost with a
+worker is computed again. One that ends the run ends it everywhere: the others start nothing more, wait for their calls
+in flight, and what is whole is saved.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+
+from bamas_lite.inputs import shown
+from bamas_lite.llm import RunStopped
+from bamas_lite.parts import Part, Save, Stopped, compute
+
+MOST_LOSSES = 3
+"""Times that lost parts are computed again before the run is given up."""
+
+_EARLY = ("a worker process ended early; a script that uses workers > 1 must start its work below "
+          "`if __name__ == '__main__':`, and it must be a file")
+
+_Outcome = tuple[pa.Table | None, RunStopped | None]
+"""What comes back from a worker: the rows of a part; or what ended the run there; or neither, if it ended elsewhere."""
+
+
+def check_scheduler(scheduler: Any) -> None:
+    """Make sure that `scheduler` is a connected Dask client; Dask is not imported for that.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    distributed = sys.modules.get("distributed")  # whoever has a client has imported it
+    if distributed is None or not isinstance(scheduler, distributed.Client):
+        raise ValueError(f"scheduler = {shown(scheduler)}: expected None (this machine) or a distributed.Client, which "
+                         "the extra [cluster] installs: pip install 'bamas-lite[cluster]'")
+    if scheduler.asynchronous or scheduler.status != "running":
+        state = "asynchronous" if scheduler.asynchronous else scheduler.status
+        raise ValueError(f"scheduler = {shown(scheduler)}: the client is {state}; expected one that is connected and "
+                         "not asynchronous: distributed.Client(address)")
+
+
+def other_hosts(client: Any) -> list[str]:
+    """Names of the machines, other than this one, on which a Dask client has workers."""
+    names = client.run(platform.node, on_error="ignore") or {}
+    return sorted(set(names.values()) - {platform.node()})
+
+
+# --- worker processes ---
+
+def in_processes(parts: Sequence[Part], workers: int, concurrency: int, save: Save) -> None:
+    """Compute parts in worker processes.
+
+    Raises:
+        RunStopped: a part ended the run, or workers died again and again.
+    """
+    context = get_context("spawn")
+    stop, started = context.Event(), context.Event()
+    for _ in range(1 + MOST_LOSSES):
+        with worker_processes(min(workers, len(parts)), _in_worker, (stop, started)) as processes:
+            parts = _collect(parts, lambda part: processes.submit(_part_in_process, part, concurrency), save,  # noqa: B023
+                             stop.set, BrokenProcessPool)
+        if not parts:
+            return
+        if not started.is_set():
+            raise RunStopped(_EARLY)
+    raise RunStopped("worker processes died again and again (too little memory?)")
+
+
+@contextmanager
+def worker_processes(n: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+                     ) -> Iterator[ProcessPoolExecutor]:
+    """`n` processes that end with this one; what waits is not run any more when the block is left by an exception.
+
+    Raises:
+        RuntimeError: a process ended early.
+    """
+    # Threads of the parent (BLAS, Jupyter) do not survive a fork; a spawned process starts clean everywhere.
+    with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_begin,
+                             initargs=(initializer, arguments)) as processes:
+        try:
+            yield processes
+        except BrokenProcessPool:
+            raise RuntimeError(_EARLY) from None
+        except BaseException:  # Ctrl-C too: without this, leaving the block would first run all parts that wait
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin(initializer: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    """Make this worker end when its parent is killed: it would wait for work for ever."""
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+    if initializer is not None:
+        initializer(*arguments)
+
+
+_stop: Any = None
+"""In a worker process: the event that ends the run."""
+
+
+def _in_worker(stop: Any, started: Any) -> None:
+    global _stop
+    _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the run in good order
+    started.set()
+
+
+def _part_in_process(part: Part, concurrency: int) -> _Outcome:
+    return _outcome(part, concurrency, _stop.is_set)
+
+
+# --- Dask ---
+
+def on_cluster(client: Any, parts: Sequence[Part], concurrency: int, save: Save) -> None:
+    """Compute parts on the workers of a Dask client.
+
+    Dask itself runs a part again whose worker is gone; how often, its configuration says
+    (distributed.scheduler.allowed-failures, 3 by default).
+
+    Raises:
+        RunStopped: a part ended the run, took too many workers with it, or the cluster is gone.
+    """
+    from distributed import CancelledError, Event, KilledWorker
+
+    name = f"bamas-lite-{uuid.uuid4().hex}"
+    event = Event(name, client=client)
+
+    def stop() -> None:
+        with suppress(Exception):  # the cluster may be gone
+            event.set()
+
+    try:
+        lost = _collect(parts, lambda part: client.submit(_part_on_cluster, part, concurrency, name, pure=False),
+                        save, stop, KilledWorker)
+    except CancelledError as error:
+        raise RunStopped(f"the cluster gave up parts of the run, or is gone: {error}") from error
+    finally:
+        with suppress(Exception):  # the cluster may be gone
+            event.clear()
+    if lost:
+        raise RunStopped(f"workers of the cluster died again and again with the same {len(lost)} parts (too little "
+                         "memory?)")
+
+
+def _part_on_cluster(part: Part, concurrency: int, name: str) -> _Outcome:
+    from distributed import Event, get_client
+
+    event = Event(name, client=get_client())
+    stopped, over = threading.Event(), threading.Event()
+    if event.is_set():
+        return None, None
+
+    def watch() -> None:  # asking takes a message to the scheduler and back: too long for an event loop
+        with suppress(Exception):  # the scheduler may be gone
+            while not (over.is_set() or stopped.is_set()):
+                if event.wait(timeout=1):
+                    stopped.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        return _outcome(part, concurrency, stopped.is_set)
+    finally:
+        over.set()
+
+
+# --- both ---
+
+def _outcome(part: Part, concurrency: int, stopped: Callable[[], bool]) -> _Outcome:
+    """Compute a part; what ends the run is a value: exceptions that leave a worker are retried, logged or cut."""
+    tables: list[pa.Table] = []
+    try:
+        compute([part], concurrency, lambda _, table: tables.append(table), lambda: None, stopped)
+    except Stopped:
+        return None, None
+    except RunStopped as error:
+        return None, error
+    return tables[0], None
+
+
+def _collect(parts: Sequence[Part], submit: Callable[[Part], Any], save: Save, stop: Callable[[], Any],
+             lost: type[Exception]) -> list[Part]:
+    """Save parts as they are done; returns those that were lost with their workers.
+
+    After the first failure, or Ctrl-C, `stop` is called, the others are waited for, and the failure is raised.
+    """
+    done: SimpleQueue[Any] = SimpleQueue()
+    waiting: dict[Any, Part] = {}
+    gone: list[Part] = []
+    failure: BaseException | None = None
+
+    def failed(error: BaseException) -> None:
+        nonlocal failure
+        if failure is None:
+            failure = error
+            stop()
+        elif isinstance(error, KeyboardInterrupt):
+            raise error  # the second Ctrl-C: the user does not want to wait
+
+    try:
+        for part in parts:
+            future = submit(part)
+            waiting[future] = part
+            future.add_done_callback(done.put)
+    except lost:  # a pool of processes takes nothing more once it is broken
+        gone.extend(parts[len(waiting):])
+    except BaseException as error:
+        failed(error)
+    while waiting:
+        try:
+            for future in _ready(done, waiting):
+                part = waiting.pop(future, None)
+                if part is None:
+                    continue
+                try:
+                    table, error = future.result()
+                except lost:
+                    gone.append(part)
+                    continue
+                if table is not None:
+                    save(part, table)
+                elif error is not None:
+                    raise error
+        except BaseException as error:
+            failed(error)
+    if failure is not None:
+        raise failure
+    return gone
+
+
+def _ready(done: SimpleQueue[Any], waiting: dict[Any, Part]) -> list[Any]:
+    """Futures that are done; waits half a second at the most, as on Windows one long wait could not be interrupted."""
+    try:
+        return [done.get(timeout=0.5)]
+    except Empty:  # an interrupt may have come just after one was taken from the queue
+        return [future for future in waiting if future.done()]
