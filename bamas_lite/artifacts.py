@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from bamas_lite import local_study
 from bamas_lite.casting import TOPOLOGIES
-from bamas_lite.encoder import COMMITTED, write_committed
+from bamas_lite.encoder import COMMITTED, COMMITTED_SMALL, write_committed
 from bamas_lite.experiments import baselines, choose, evaluate
 from bamas_lite.paths import DATA
 from bamas_lite.plots_policy import label
@@ -92,6 +93,7 @@ def main() -> int:
     tasks = [task for task_set in OWN_SETS for task in load_tasks(task_set)]
     print(f"{COMMITTED.name}: {len(tasks)} questions", flush=True)
     write_committed([task.question for task in tasks])
+    write_committed([task.question for task in load_tasks("small_tasks")], COMMITTED_SMALL)
     for task_set in OWN_SETS:
         path = log_path(task_set)
         new = path.with_suffix(".new.parquet")
@@ -103,6 +105,7 @@ def main() -> int:
         train, _ = split_log(log)
         train_policy(train).policy.save(policy_path(task_set))
         print(f"{policy_path(task_set).name}: {policy_path(task_set).stat().st_size / 1e6:.2f} MB", flush=True)
+    print(f"{local_study.LOG.name}: {len(local_study.write_log())} episodes, replayed", flush=True)
     readme = DATA.parent / "README.md"
     if readme.is_file():  # a wheel has none
         write_results(readme)

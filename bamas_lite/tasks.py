@@ -70,6 +70,9 @@ class Task:
 OWN_SETS = ("word_problems", "algebra_calculus", "python_functions")
 """Our own committed task sets: data/tasks/<name>.jsonl."""
 
+COMMITTED_SETS = (*OWN_SETS, "small_tasks")
+"""With the small tasks of the local LLMs (notebook 08), which are too easy for the others."""
+
 MOST_LEVEL = 32_767
 """The level is a 16-bit column of a log."""
 
@@ -81,7 +84,7 @@ def load_tasks(name: str, split: str | None = None, limit: int | None = None,
     """Load tasks.
 
     Args:
-        name: one of OWN_SETS; or "gsm8k", "mbpp", "math"; or any name of your own together with `path`.
+        name: one of COMMITTED_SETS; or "gsm8k", "mbpp", "math"; or any name of your own together with `path`.
         split: "train", "test", ...; None takes all.
         limit: at most so many tasks, the first ones; None takes all.
         path: a file, or a folder that holds the file(s): gsm8k_train.jsonl, gsm8k_test.jsonl; mbpp.jsonl;
@@ -104,9 +107,9 @@ def load_tasks(name: str, split: str | None = None, limit: int | None = None,
     except ValueError as error:
         raise TaskFileError(f"{error}, or None") from None
     own = isinstance(name, str) and name not in BENCHMARKS
-    if not isinstance(name, str) or (path is None and own and name not in OWN_SETS):
-        raise TaskFileError(f"task set = {shown(name)}: unknown; known are {', '.join((*OWN_SETS, *BENCHMARKS))}; "
-                            "for tasks of your own give path=")
+    if not isinstance(name, str) or (path is None and own and name not in COMMITTED_SETS):
+        raise TaskFileError(f"task set = {shown(name)}: unknown; known are "
+                            f"{', '.join((*COMMITTED_SETS, *BENCHMARKS))}; for tasks of your own give path=")
     path = None if path is None else file_path(path, "path", TaskFileError)
     if own:
         path = path or DATA / "tasks"

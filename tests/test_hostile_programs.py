@@ -142,7 +142,7 @@ def test_a_hostile_program_neither_passes_nor_harms(name, way, outside):
     for need in sorted(entry.needs):
         if not NOT_EVERYWHERE[need][0](way.protection):
             pytest.skip(NOT_EVERYWHERE[need][1])
-    limits = Limits(seconds=0.2 if entry.reasons[0] == "took more than" else 10.0, memory_bytes=256 << 20,
+    limits = Limits(seconds=0.2 if entry.reasons[0] == "took more than" else 60.0, memory_bytes=256 << 20,
                     output_bytes=1 << 18)
     start = time.monotonic()
     outcome = run_python(_filled(entry.program, outside), tests=TESTS, inputs=("f(2)",), entry_point="f",

@@ -12,12 +12,12 @@ import threading
 import time
 import warnings
 from contextlib import contextmanager
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import test_crash
 from fault_server import FaultServer
+from slow_backend import Deadly, NoMoreMoney, Slow, calls
 
 from bamas_lite import CallError, SimulatedLLM, generate_trajectories, load_pool, load_tasks, schedulers, trajectories
 from bamas_lite.llm import RunStopped
@@ -26,55 +26,6 @@ POOL = load_pool("paper")
 BUDGETS = (300, 500, 1250)
 PER_TASK = len(BUDGETS) * 4
 HERE = {"workers": 1, "concurrency": 4, "scheduler": None}
-
-
-class NoMoreMoney(RunStopped):
-    """As a cap or a wrong key: a subclass of one message."""
-
-
-class Slow:
-    """The simulator, but it waits as a network does, and writes down in `folder` what happens: processes share files.
-
-    `at` is the task at whose first call something `happens`: "stop", "interrupt", or once "die".
-    """
-
-    def __init__(self, folder, at="", happens="stop", seconds=0.005):
-        self.inner, self.name = SimulatedLLM(), "simulated"
-        self.bound_prompt_tokens = self.inner.bound_prompt_tokens
-        self.folder, self.at, self.happens, self.seconds = Path(folder), at, happens, seconds
-
-    async def complete(self, llm, messages, **options):
-        with (self.folder / f"calls-{os.getpid()}").open("a") as file:
-            file.write("started\n")
-        if options["task"].task_id == self.at:
-            if self.happens == "die" and first(self.folder / "died"):
-                os._exit(9)
-            if self.happens == "interrupt" and first(self.folder / "interrupted"):
-                _thread.interrupt_main()
-            if self.happens == "stop":
-                await asyncio.sleep(self.seconds)
-                raise NoMoreMoney("no more money")
-        await asyncio.sleep(self.seconds)
-        with (self.folder / f"calls-{os.getpid()}").open("a") as file:
-            file.write("finished\n")
-        return await self.inner.complete(llm, messages, **options)
-
-    async def aclose(self):
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        with (self.folder / f"calls-{os.getpid()}").open("a") as file:
-            file.write(f"closed beside {len(others)}\n")
-
-
-def first(file):
-    try:
-        file.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def calls(folder, what):
-    return sum(file.read_text().splitlines().count(what) for file in Path(folder).glob("calls-*"))
 
 
 @contextmanager
@@ -99,8 +50,17 @@ def client():
 @pytest.fixture(params=["here", "processes", "dask"])
 def where(request):
     """Arguments of generate_trajectories."""
-    return {"here": {"concurrency": 4}, "processes": {"workers": 2, "concurrency": 4},
-            "dask": {"concurrency": 4}}[request.param] | (
+    return arguments_for(request)
+
+
+@pytest.fixture(params=["processes", "dask"])
+def elsewhere(request):
+    return arguments_for(request)
+
+
+def arguments_for(request):
+    workers = {"processes": {"workers": 2}}.get(request.param, {})
+    return {"concurrency": 4} | workers | (
         {"scheduler": request.getfixturevalue("client")} if request.param == "dask" else {})
 
 
@@ -160,11 +120,9 @@ def test_no_episode_starts_after_the_stop(tasks, tmp_path):
     assert calls(tmp_path, "started") == 4 and calls(tmp_path, "finished") == 3
 
 
-def test_workers_that_die_are_survived(where, tasks, unbroken, tmp_path):
-    if set(where) == {"concurrency"}:
-        pytest.skip("there is no worker")
+def test_workers_that_die_are_survived(elsewhere, tasks, unbroken, tmp_path):
     log = generate_trajectories(tasks, BUDGETS, pool=POOL, backend=Slow(tmp_path, at=tasks[6].task_id, happens="die"),
-                                tasks_per_part=2, path=tmp_path / "log.parquet", **where)
+                                tasks_per_part=2, path=tmp_path / "log.parquet", **elsewhere)
     assert (tmp_path / "died").exists()
     pd.testing.assert_frame_equal(log, unbroken)
 
@@ -192,20 +150,13 @@ def test_a_worker_of_a_cluster_that_is_killed_pays_nothing_twice(client, tmp_pat
         test_crash.check_rows(log, unbroken, tmp_path / "log.calls.sqlite", server.base_url)
 
 
-class Deadly(Slow):
-    async def complete(self, *args, **options):
-        os._exit(9)
-
-
-def test_workers_that_always_die(where, tasks, tmp_path, monkeypatch):
-    if set(where) == {"concurrency"}:
-        pytest.skip("there is no worker")
+def test_workers_that_always_die(elsewhere, tasks, tmp_path, monkeypatch):
     monkeypatch.setattr(schedulers, "MOST_LOSSES", 1)
-    if "scheduler" in where:
-        monkeypatch.setattr(where["scheduler"].cluster.scheduler, "allowed_failures", 1)
+    if "scheduler" in elsewhere:
+        monkeypatch.setattr(elsewhere["scheduler"].cluster.scheduler, "allowed_failures", 1)
     with pytest.raises(RunStopped, match="died again and again.*0 of 8 episodes are saved"):
         generate_trajectories(tasks[:2], (1250,), pool=POOL, backend=Deadly(tmp_path), tasks_per_part=1,
-                              path=tmp_path / "log.parquet", **where)
+                              path=tmp_path / "log.parquet", **elsewhere)
 
 
 def test_a_script_without_a_main_guard_is_told(tmp_path):

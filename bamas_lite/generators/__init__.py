@@ -15,7 +15,7 @@ from bamas_lite.tasks import Task
 SEED = 2025
 """Seed of the committed task sets."""
 
-SIZES = {"word_problems": 400, "algebra_calculus": 200, "python_functions": 240}
+SIZES = {"word_problems": 400, "algebra_calculus": 200, "python_functions": 240, "small_tasks": 96}
 """Tasks per split in the committed files."""
 
 

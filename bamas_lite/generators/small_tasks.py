@@ -89,6 +89,9 @@ _GROUPS = {
 }
 
 
+_ALSO_COLORS = {"orange", "peach", "plum"}
+
+
 def _options(draw: Draw, right: str, others: list[str]) -> tuple[str, int]:
     at = draw(0, len(others), without=())
     shown = [*others[:at], right, *others[at:]]
@@ -96,7 +99,7 @@ def _options(draw: Draw, right: str, others: list[str]) -> tuple[str, int]:
     return f"{', '.join(most)} or {last}", at + 1
 
 
-def _choice(draw: Draw) -> _Drawn:
+def _choice(draw: Draw) -> _Drawn | None:
     kind = draw(0, 3, without=())
     if kind < 2:
         group = draw.choice(list(_GROUPS))
@@ -114,6 +117,8 @@ def _choice(draw: Draw) -> _Drawn:
         numbers.sort(reverse=largest)
         right, others = str(numbers[0]), [str(n) for n in numbers[1:]]
     shown, answer = _options(draw, right, others)
+    if "a color" in asked and _ALSO_COLORS & {*others}:
+        return None
     return _Drawn(f"{asked}: {shown}? Answer with the number.", str(answer),
                   tuple(str(i) for i in (1, 2, 3) if i != answer), 1)
 
@@ -214,14 +219,14 @@ def _outcome(function: Callable[[Any], Any], value: Any) -> Any:
         return error
 
 
-KINDS: dict[str, Callable[[Draw], _Drawn]] = {"one_step": _one_step, "two_steps": _two_steps, "choice": _choice,
+KINDS: dict[str, Callable[[Draw], _Drawn | None]] = {"one_step": _one_step, "two_steps": _two_steps, "choice": _choice,
                                               "function": _program}
 """What a task asks for; tasks take turns in this order, so task number i is of kind i % 4."""
 
 
-def kind_of(task: Task) -> str:
-    """The kind of one of these tasks, from its number."""
-    return tuple(KINDS)[int(task.task_id.rsplit("/", 1)[1]) % len(KINDS)]
+def kind_of(task_id: str) -> str:
+    """The kind of one of these tasks, from the number in its id."""
+    return tuple(KINDS)[int(task_id.rsplit("/", 1)[1]) % len(KINDS)]
 
 
 def generate(n: int, seed: int, split: str = "test") -> list[Task]:
@@ -241,7 +246,7 @@ def generate(n: int, seed: int, split: str = "test") -> list[Task]:
         if tries > 1000 * (n + 10):
             raise ValueError(f"n = {n}: there are not so many different tasks of each kind")
         drawn = makers[len(tasks) % len(makers)](draw)
-        if drawn.question in seen or not in_split(drawn.question, split):
+        if drawn is None or drawn.question in seen or not in_split(drawn.question, split):
             continue
         seen.add(drawn.question)
         tasks.append(Task(task_id=f"{NAME}/{split}/{len(tasks):04d}",

@@ -14,6 +14,7 @@ from bamas_lite import LLM, CachedChat, OpenAIChat, Pool, Reply, Usage, load_tas
 from bamas_lite.inputs import whole
 from bamas_lite.notebooks import peak_memory
 from bamas_lite.recordings import export_ledger, load_ledger
+from tests.benchmarks.rows import Row, at_most
 
 LATENCY_S, CONCURRENCY = 0.05, 32
 SERVER = Path(__file__).resolve().parent.parent / "fault_server.py"
@@ -128,3 +129,23 @@ def replay_rate() -> float:
     start = time.perf_counter()
     log = local_study.replay()
     return len(log) / (time.perf_counter() - start)
+
+
+def calls() -> list[Row]:
+    found = measure_client()
+    ideal = CONCURRENCY / LATENCY_S
+    most = min(ideal, 1 / found["processor"])   # what the client's own processor time allows
+    gib, took = ledger()
+    share, star = found["plain"] / most, found["three"] / found["one"]
+    rate = replay_rate()
+    return [Row(f"calls of {1000 * LATENCY_S:.0f} ms, {CONCURRENCY} at a time (ideal {ideal:,.0f} /s)",
+                f"{found['plain']:,.0f} /s"),
+            Row("... processor time of the client", f"{1000 * found['processor']:.2f} ms/call"),
+            Row("... share of what 32 calls in flight, and the processor, allow", f"{100 * share:.0f} %", "> 90 %",
+                share >= 0.9),
+            Row("... all recorded on the disk", f"{found['recording']:,.0f} /s"),
+            at_most("Star with three executors, one call's latency", star, 1.3, "x"),
+            at_most("call that the recording holds, median", 1000 * found["hit"], 1, "ms", 3),
+            Row("replay of the local recording, with grading", f"{rate:,.0f} episodes/s", "> 500 /s", rate > 500),
+            at_most("ledger of 100,000 calls, exported and read, peak", gib, 1, "GiB"),
+            Row("... time", f"{took:.1f} s")]

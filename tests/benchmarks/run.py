@@ -11,8 +11,6 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pulp
@@ -34,39 +32,11 @@ from bamas_lite.notebooks import peak_memory
 from bamas_lite.reproduction.published import DATASETS
 from bamas_lite.reproduction.systems import reproduce
 from bamas_lite.reproduction.task_sets import reproduction_tasks
+from tests.benchmarks.calls import calls
+from tests.benchmarks.programs import sandbox
+from tests.benchmarks.rows import Row, at_most, median_ms, seconds
 
 PAPER_BUDGETS = (500, 875, 1250, 1625, 2000)
-
-
-@dataclass
-class Row:
-    """One line of the table: what was measured, its value, what it should reach, whether it does (None: no target)."""
-
-    what: str
-    value: str
-    target: str = ""
-    met: bool | None = None
-
-    def __str__(self) -> str:
-        verdict = "" if self.met is None else "met" if self.met else "NOT MET"
-        return f"{self.what:<66} {self.value:>16}  {self.target:<14} {verdict}"
-
-
-def seconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def median_ms(actions: list[Callable[[], object]]) -> float:
-    """Median wall time of the calls, after one that does not count."""
-    actions[0]()
-    return 1000 * statistics.median(seconds(action) for action in actions)
-
-
-def at_most(what: str, value: float, target: float, unit: str, digits: int = 2) -> Row:
-    return Row(what, f"{value:,.{digits}f} {unit}", f"< {target:g} {unit}", value < target)
 
 
 # --- import ---
@@ -234,6 +204,8 @@ def main() -> None:
     rows, cbc_s = provisioning()
     show(rows)
     show(episodes(cbc_s))
+    show(sandbox())
+    show(calls())
     show(learning())
     show(reproduction())
     print(f"{'-' * 104}\n{sum(met)} of {len(met)} targets met")

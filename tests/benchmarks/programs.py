@@ -1,4 +1,4 @@
-"""Speed of what real LLMs need beside them; `run.py` prints it."""
+"""Programs in the sandbox."""
 
 import os
 import statistics
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from bamas_lite import load_tasks, sandbox_protection
 from bamas_lite.sandbox import run_python
 from bamas_lite.tasks import Task
-from tests.benchmarks.run import Row, at_most, seconds
+from tests.benchmarks.rows import Row, at_most, seconds
 
 
 def sandbox(n_tasks: int = 100) -> list[Row]:

@@ -1,0 +1,169 @@
+"""Pictures of runs with real LLMs (notebook 08). All take ax=None or axes=None and return matplotlib Axes.
+
+A bar is a 95% interval everywhere; the tables that are drawn say of what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bamas_lite.casting import TOPOLOGIES
+from bamas_lite.plots_policy import LINE_STYLES, TOPOLOGY_COLORS, label
+from bamas_lite.plots_trajectories import MARKERS
+
+LLM_STYLES = (("#000000", "P"), ("#777777", "X"), ("#56B4E9", "h"), ("#D55E00", "d"))
+"""Color and marker of each LLM: no topology looks like one."""
+
+POLICY_STYLES = {"cascade": ("#D55E00", "-", "o"), "random": ("#777777", "--", None), "oracle": ("#009E73", ":", None),
+                 "star": ("#E69F00", "none", "s")}
+"""Color, line style and marker of each policy in a table of cascades."""
+
+
+def plot_against_alone(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Accuracy against cost: a line for each topology through its budgets, and each LLM alone.
+
+    Args:
+        table: as from `local_study.results`: who ("<LLM> alone" or a topology), budget (u$; NaN for an LLM alone),
+            correct with correct_low and correct_high (shares), cost (u$ a task). Numbers beside points are budgets.
+    """
+    ax = ax or plt.subplots(figsize=(7.5, 4.2))[1]
+    for k, topology in enumerate(TOPOLOGIES):
+        rows = table[table.who == topology].sort_values("budget")
+        color = TOPOLOGY_COLORS[topology]
+        _points(ax, rows, fmt=LINE_STYLES[k] + MARKERS[k], color=color, label=label(topology))
+        for row in rows.itertuples():
+            ax.annotate(f"{row.budget:g}", (row.cost, 100 * row.correct), (4, 3), textcoords="offset points", size=7,
+                        color=color)
+    for (who, rows), (color, marker) in zip(table[table.budget.isna()].groupby("who", sort=False), LLM_STYLES,
+                                            strict=False):
+        _points(ax, rows, fmt=marker, color=color, label=who, ms=9)
+        ax.axhline(100 * rows.correct.iloc[0], color=color, lw=0.8, ls=":")
+    ax.set(xlabel="cost (u$ a task)", ylabel="right answers (%)", xlim=(0, None))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.grid(alpha=0.3)
+    return ax
+
+
+def _points(ax: Axes, rows: pd.DataFrame, **style: object) -> None:
+    mid = 100 * rows.correct
+    error = np.array([mid - 100 * rows.correct_low, 100 * rows.correct_high - mid])
+    ax.errorbar(rows.cost, mid, yerr=error, elinewidth=1, capsize=2.5, lw=1.3, **({"ms": 5} | style))
+
+
+def plot_gaps(tables: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> np.ndarray:
+    """Paired differences in accuracy, a panel for each thing to compare with: a line a budget and topology.
+
+    Args:
+        tables: title of the panel -> table as from `local_study.against_alone`: budget (u$), topology, difference, low,
+            high (shares). All with the same lines in the same order.
+        axes: one for each table.
+    """
+    if axes is None:
+        n_lines = len(next(iter(tables.values())))
+        axes = plt.subplots(1, len(tables), figsize=(10, 1.1 + 0.24 * n_lines), sharex=True, sharey=True, squeeze=False,
+                            layout="constrained")[1][0]
+    for ax, (title, table) in zip(axes, tables.items(), strict=True):
+        y = -np.arange(len(table))
+        for topology, marker in zip(TOPOLOGIES, MARKERS, strict=True):
+            k = (table.topology == topology).to_numpy()
+            ax.hlines(y[k], 100 * table.low[k], 100 * table.high[k], color=TOPOLOGY_COLORS[topology], lw=1.8)
+            ax.plot(100 * table.difference[k], y[k], marker, color=TOPOLOGY_COLORS[topology], ms=5)
+        ax.axvline(0, color="#333333", lw=1, zorder=0)
+        ax.set(title=title, xlabel="difference (points of accuracy)")
+        ax.set_yticks(y, [f"{row.budget:g} u$, {label(row.topology)}" for row in table.itertuples()])
+        ax.grid(axis="x", alpha=0.3)
+    return np.asarray(axes)
+
+
+def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+                 ax: Axes | None = None) -> Axes:
+    """Critics by how often they reject right answers (across) and wrong ones (up). On the diagonal they merely guess.
+
+    Args:
+        table: a line a critic: llm, false_alarm and hit, each with _low and _high (shares).
+        segments: name -> points (false alarm, hit), joined by a line: the critics that a simulator can have.
+    """
+    ax = ax or plt.subplots(figsize=(5, 4.2))[1]
+    ax.plot([0, 100], [0, 100], ":", color="#777777", lw=1, label="does not look at the answer")
+    for (name, points), color in zip((segments or {}).items(), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"),
+                                     strict=False):
+        x, y = 100 * np.array(points).T
+        ax.plot(x, y, "o-", color=color, mfc="none", ms=5, lw=1.2, label=name)
+    for row, (color, marker) in zip(table.itertuples(), LLM_STYLES, strict=False):
+        x, y = 100 * row.false_alarm, 100 * row.hit
+        ax.errorbar([x], [y], xerr=[[x - 100 * row.false_alarm_low], [100 * row.false_alarm_high - x]],
+                    yerr=[[y - 100 * row.hit_low], [100 * row.hit_high - y]], fmt=marker, color=color, ms=9, capsize=2.5,
+                    elinewidth=1, label=row.llm)
+    ax.set(xlabel="right answers rejected (%)", ylabel="wrong answers rejected (%)", xlim=(-3, 103), ylim=(-3, 103))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return ax
+
+
+def plot_prediction(table: pd.DataFrame, axes: Sequence[Axes] | None = None) -> np.ndarray:
+    """Predicted against recorded, a panel a quantity: a point a cell, hollow where the prediction's interval misses.
+
+    Args:
+        table: as from `simulator_check.compare`.
+        axes: one for accuracy and one for cost.
+    """
+    if axes is None:
+        axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")[1]
+    domains = sorted(table.domain.unique())
+    for ax, (quantity, scale, unit) in zip(axes, (("accuracy", 100, "right answers (%)"), ("cost", 1, "u$ a task")),
+                                           strict=True):
+        part = table[table.quantity == quantity]
+        x, y = scale * part.recorded, scale * part.predicted
+        for k, topology in enumerate(TOPOLOGIES):
+            for domain in domains:
+                for inside in (True, False):
+                    rows = ((part.topology == topology) & (part.domain == domain) & (part.covered == inside)).to_numpy()
+                    if not rows.any():
+                        continue
+                    color = TOPOLOGY_COLORS[topology]
+                    ax.errorbar(x[rows], y[rows], fmt=MARKERS[k], color=color, mfc=color if inside else "white", ms=6,
+                                xerr=_ends(x, scale * part.recorded_low, scale * part.recorded_high)[:, rows],
+                                yerr=_ends(y, scale * part.predicted_low, scale * part.predicted_high)[:, rows],
+                                elinewidth=0.7, alpha=0.9)
+        least, most = min(x.min(), y.min()), max(x.max(), y.max())
+        ax.plot([least, most], [least, most], ":", color="#333333", lw=1)
+        ax.set(title=quantity, xlabel=f"recorded: {unit}", ylabel=f"predicted: {unit}")
+        ax.grid(alpha=0.3)
+    for k, topology in enumerate(TOPOLOGIES):
+        axes[-1].plot([], [], MARKERS[k], color=TOPOLOGY_COLORS[topology], label=label(topology))
+    axes[-1].plot([], [], "o", color="#333333", mfc="white", label="hollow: not covered")
+    axes[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return np.asarray(axes)
+
+
+def _ends(mid: pd.Series, low: pd.Series, high: pd.Series) -> np.ndarray:
+    return np.maximum([mid - low, high - mid], 0)
+
+
+def plot_cascades(table: pd.DataFrame, names: Mapping[str, str], ax: Axes | None = None) -> Axes:
+    """Accuracy against cost of two LLMs together: policies along their budgets, and each LLM alone.
+
+    Args:
+        table: as from `recorded_cascades.cascade_table`, under one reading.
+        names: policy of a line without a budget (each LLM alone, the Star of both) -> what the legend calls it.
+    """
+    ax = ax or plt.subplots(figsize=(7.5, 4.2))[1]
+    for policy, (color, line, marker) in POLICY_STYLES.items():
+        rows = table[(table.policy == policy) & table.budget.notna()].sort_values("cost")
+        error = None
+        if marker:
+            error = 100 * _ends(rows.accuracy, rows.accuracy_low, rows.accuracy_high)
+        what = "escalates at random" if policy == "random" else f"{policy}, by budget"
+        ax.errorbar(rows.cost, 100 * rows.accuracy, yerr=error, color=color, ls=line, marker=marker, ms=5, capsize=2.5,
+                    elinewidth=1, label=what)
+    for (policy, name), (color, marker) in zip(names.items(), LLM_STYLES, strict=False):
+        row = table[(table.policy == policy) & table.budget.isna()]
+        ax.plot(row.cost, 100 * row.accuracy, marker, color=color, ms=9, label=name, mfc="none" if marker == "h" else color)
+    ax.set(xlabel="mean cost (u$ a question)", ylabel="right answers (%)", xlim=(0, None))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.grid(alpha=0.3)
+    return ax
