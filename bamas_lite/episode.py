@@ -262,7 +262,9 @@ async def play(moves: Awaitable[tuple[str | None, str]], call: Caller, *, task: 
         if text is None:
             correct, reason = False, "no answer"
         else:
-            verdict = grade(task, text)
+            # A program takes a while, and other calls' replies must not wait for it.
+            slow = task.domain == "code" and not is_instant(backend)
+            verdict = await asyncio.to_thread(grade, task, text) if slow else grade(task, text)
             correct, answer, reason = verdict.correct, verdict.answer, verdict.reason
     records, meter = tuple(call.records), call.meter
     return Episode(

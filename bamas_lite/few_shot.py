@@ -70,6 +70,7 @@ def render(llm: LLM, messages: list[Message]) -> Rendered:
 _QUESTION = f"{LABELS['task']}:"
 _BLANK = re.compile(r"\n\s*\n")
 _OPTIONS = re.compile(r"\(1\).*\(2\)", re.DOTALL)
+_NUMBER = re.compile(r"\d+")
 _LATEX = re.compile(r"\\[a-z]+|\$[^$\n]*[\\^=][^$\n]*\$")
 _ANY_TAG = re.compile(r"<(\w+)>\n.*?\n</\1>\n?", re.DOTALL)
 
@@ -94,8 +95,9 @@ def _read(messages: list[Message]) -> tuple[str, str, str]:
         latex = "\\boxed" in content or _LATEX.search(parts.get("task", ""))
         domain = ("code" if "```" in content or "Python function" in content else
                   "mathematics" if latex else "arithmetic")
-    if domain == "arithmetic" and _OPTIONS.search(parts.get("task", "")):
-        domain = "choice"
+    if domain == "arithmetic" and "task" in parts:   # LLMs this small need examples that are much like the question
+        domain = ("choice" if _OPTIONS.search(parts["task"]) else
+                  "several steps" if len(_NUMBER.findall(parts["task"])) > 2 else domain)
     if "task" not in parts:
         return kind, domain, f"{_QUESTION} {content.strip()}"
     if "agents" in parts:
@@ -165,6 +167,28 @@ _ARITHMETIC = {
                (_PENS, _PENS_RIGHT, "6 + 2 is 8. 8 - 3 is 5.\nCONCLUSION: ACCEPT")),
 }
 
+_ROLLS = "There are 4 bags with 3 rolls in each and 2 more rolls. How many rolls are there?"
+_ROLLS_RIGHT, _ROLLS_WRONG = "4 x 3 = 12. 12 + 2 = 14.\n#### 14", "4 x 3 = 12.\n#### 12"
+_CUPS = "Ann has 5 cups, finds 1 more and buys 3 more. How many cups does Ann have?"
+_CUPS_RIGHT, _CUPS_WRONG = "5 + 1 = 6. 6 + 3 = 9.\n#### 9", "5 + 1 = 6.\n#### 6"
+
+_SEVERAL_STEPS = {
+    "answer": ((_PENS, _PENS_RIGHT), (_ROLLS, _ROLLS_RIGHT), (_CUPS, _CUPS_RIGHT)),
+    "approach": ((_PENS, "Work step by step.", _PENS_RIGHT), (_ROLLS, "Work step by step.", _ROLLS_RIGHT),
+                 (_CUPS, "Work step by step.", _CUPS_RIGHT)),
+    "step": ((_PENS, "Add, then subtract.", _PENS_RIGHT), (_ROLLS, "Multiply, then add.", _ROLLS_RIGHT),
+             (_CUPS, "Add all numbers.", _CUPS_RIGHT)),
+    "improve": ((_PENS, _PENS_WRONG, _PENS_RIGHT), (_ROLLS, _ROLLS_RIGHT, _ROLLS_RIGHT),
+                (_CUPS, _CUPS_WRONG, _CUPS_RIGHT)),
+    "revise": ((_PENS, _PENS_WRONG, "He gives 3 away: 8 - 3 is missing.", _PENS_RIGHT),
+               (_ROLLS, _ROLLS_WRONG, "There are 2 more rolls: 12 + 2 is missing.", _ROLLS_RIGHT),
+               (_CUPS, _CUPS_WRONG, "She buys 3 more: 6 + 3 is missing.", _CUPS_RIGHT)),
+    "review": ((_PENS, _PENS_WRONG, "He gives 3 away: 8 - 3 is missing.\nCONCLUSION: REVISE"),
+               (_ROLLS, _ROLLS_RIGHT, "4 x 3 is 12. 12 + 2 is 14.\nCONCLUSION: ACCEPT"),
+               (_CUPS, _CUPS_WRONG, "She buys 3 more: 6 + 3 is missing.\nCONCLUSION: REVISE"),
+               (_PENS, _PENS_RIGHT, "6 + 2 is 8. 8 - 3 is 5.\nCONCLUSION: ACCEPT")),
+}
+
 _SWIM = "Which of these can swim: fish (1), lamp (2) or tree (3)? Answer with the number."
 _SWIM_RIGHT, _SWIM_WRONG = "fish (1)\n#### 1", "lamp (2)\n#### 2"
 _MOST = "Which of these is the largest number: 21 (1), 35 (2) or 68 (3)? Answer with the number."
@@ -221,4 +245,5 @@ _CODE = {
                (_LAST, _LAST_WRONG, "Index 0 is the first item; use -1.\nCONCLUSION: REVISE")),
 }
 
-_OF_DOMAIN = {"arithmetic": _ARITHMETIC, "choice": _CHOICE, "mathematics": _MATHEMATICS, "code": _CODE}
+_OF_DOMAIN = {"arithmetic": _ARITHMETIC, "several steps": _SEVERAL_STEPS, "choice": _CHOICE,
+              "mathematics": _MATHEMATICS, "code": _CODE}

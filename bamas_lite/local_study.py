@@ -1,7 +1,7 @@
 """The recorded run of the two local LLMs: what notebook 08 replays and reads, and the commands that make it anew.
 
     python -m bamas_lite.local_study record   # asks the LLMs, then writes data/recorded/local_calls.parquet and the log
-    python -m bamas_lite.local_study trial    # which kinds of small tasks the LLMs can sometimes do
+    python -m bamas_lite.local_study trial    # which kinds of small tasks can they sometimes do? (local_trial.csv)
 
 The replies are real, the prices are not: see data/pools/local.yaml.
 """
@@ -42,6 +42,7 @@ LOG = DATA / "recorded" / f"trajectories_{TASK_SET}.parquet"
 WORKING = BUILD / "local.sqlite"
 """Where a run records; it can be stopped and goes on where it was."""
 
+TRIAL = DATA / "recorded" / "local_trial.csv"
 TRIAL_SEED = 72
 """Of the tasks on which kinds were tried: others than the committed ones."""
 
@@ -177,7 +178,7 @@ def policies(log: pd.DataFrame, seeds: Sequence[int] = (0, 1, 2)) -> tuple[dict[
     return baselines(test, train) | {"learned policy": np.stack(learned)}, test
 
 
-def trial(n: int = 48, seed: int = TRIAL_SEED) -> pd.DataFrame:
+def trial(n: int = 96, seed: int = TRIAL_SEED) -> pd.DataFrame:
     """Ask both local LLMs once for each of `n` small tasks; the share of right answers by LLM and kind.
 
     Raises:
@@ -219,9 +220,15 @@ def _record() -> None:
     print(f"{RECORDING.name}: {RECORDING.stat().st_size / 1e6:.2f} MB; {LOG.name}: {len(log)} episodes")
 
 
+def _trial() -> None:
+    table = trial()
+    table.to_csv(TRIAL, index=False, lineterminator="\n")
+    print(table.to_string(index=False))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record the run of the local LLMs anew, or try which small tasks they can do."""
-    commands: dict[str, Callable[[], None]] = {"record": _record, "trial": lambda: print(trial().to_string())}
+    commands: dict[str, Callable[[], None]] = {"record": _record, "trial": _trial}
     parser = argparse.ArgumentParser(prog="python -m bamas_lite.local_study", description=main.__doc__)
     parser.add_argument("command", choices=commands)
     commands[parser.parse_args(arguments).command]()

@@ -24,6 +24,15 @@ POLICY_STYLES = {"cascade": ("#D55E00", "-", "o"), "random": ("#777777", "--", N
 """Color, line style and marker of each policy in a table of cascades."""
 
 
+def percent(mid: float, low: float, high: float, sign: str = "") -> str:
+    """A share with its interval for tables, in percent: "31.6 [24.3, 38.8]"; sign "+" writes one always.
+
+    A value halfway between two roundings goes up, so that the last bits of a float never show.
+    """
+    mid, low, high = (f"{round(100 * x + 1e-7, 1) + 0.0:{sign}.1f}" for x in (mid, low, high))   # no -0.0
+    return f"{mid} [{low}, {high}]"
+
+
 def plot_against_alone(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy against cost: a line for each topology through its budgets, and each LLM alone.
 
@@ -50,9 +59,8 @@ def plot_against_alone(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _points(ax: Axes, rows: pd.DataFrame, **style: object) -> None:
-    mid = 100 * rows.correct
-    error = np.array([mid - 100 * rows.correct_low, 100 * rows.correct_high - mid])
-    ax.errorbar(rows.cost, mid, yerr=error, elinewidth=1, capsize=2.5, lw=1.3, **({"ms": 5} | style))
+    ax.errorbar(rows.cost, 100 * rows.correct, yerr=100 * _ends(rows.correct, rows.correct_low, rows.correct_high),
+                elinewidth=1, capsize=2.5, lw=1.3, **({"ms": 5} | style))
 
 
 def plot_gaps(tables: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> np.ndarray:
@@ -94,11 +102,11 @@ def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[floa
                                      strict=False):
         x, y = 100 * np.array(points).T
         ax.plot(x, y, "o-", color=color, mfc="none", ms=5, lw=1.2, label=name)
-    for row, (color, marker) in zip(table.itertuples(), LLM_STYLES, strict=False):
-        x, y = 100 * row.false_alarm, 100 * row.hit
-        ax.errorbar([x], [y], xerr=[[x - 100 * row.false_alarm_low], [100 * row.false_alarm_high - x]],
-                    yerr=[[y - 100 * row.hit_low], [100 * row.hit_high - y]], fmt=marker, color=color, ms=9, capsize=2.5,
-                    elinewidth=1, label=row.llm)
+    across, up = (100 * _ends(table[name], table[f"{name}_low"], table[f"{name}_high"]) for name in
+                  ("false_alarm", "hit"))
+    for k, (row, (color, marker)) in enumerate(zip(table.itertuples(), LLM_STYLES, strict=False)):
+        ax.errorbar(100 * row.false_alarm, 100 * row.hit, xerr=across[:, [k]], yerr=up[:, [k]], fmt=marker, color=color,
+                    ms=9, capsize=2.5, elinewidth=1, label=row.llm)
     ax.set(xlabel="right answers rejected (%)", ylabel="wrong answers rejected (%)", xlim=(-3, 103), ylim=(-3, 103))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return ax
@@ -113,22 +121,17 @@ def plot_prediction(table: pd.DataFrame, axes: Sequence[Axes] | None = None) -> 
     """
     if axes is None:
         axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")[1]
-    domains = sorted(table.domain.unique())
     for ax, (quantity, scale, unit) in zip(axes, (("accuracy", 100, "right answers (%)"), ("cost", 1, "u$ a task")),
                                            strict=True):
         part = table[table.quantity == quantity]
         x, y = scale * part.recorded, scale * part.predicted
-        for k, topology in enumerate(TOPOLOGIES):
-            for domain in domains:
-                for inside in (True, False):
-                    rows = ((part.topology == topology) & (part.domain == domain) & (part.covered == inside)).to_numpy()
-                    if not rows.any():
-                        continue
-                    color = TOPOLOGY_COLORS[topology]
-                    ax.errorbar(x[rows], y[rows], fmt=MARKERS[k], color=color, mfc=color if inside else "white", ms=6,
-                                xerr=_ends(x, scale * part.recorded_low, scale * part.recorded_high)[:, rows],
-                                yerr=_ends(y, scale * part.predicted_low, scale * part.predicted_high)[:, rows],
-                                elinewidth=0.7, alpha=0.9)
+        across = scale * _ends(part.recorded, part.recorded_low, part.recorded_high)
+        up = scale * _ends(part.predicted, part.predicted_low, part.predicted_high)
+        for (topology, inside), rows in part.reset_index(drop=True).groupby(["topology", "covered"]).groups.items():
+            color = TOPOLOGY_COLORS[topology]
+            ax.errorbar(x.iloc[rows], y.iloc[rows], xerr=across[:, rows], yerr=up[:, rows], ls="none", ms=6,
+                        marker=MARKERS[TOPOLOGIES.index(topology)], color=color, mfc=color if inside else "white",
+                        elinewidth=0.7, alpha=0.9)
         least, most = min(x.min(), y.min()), max(x.max(), y.max())
         ax.plot([least, most], [least, most], ":", color="#333333", lw=1)
         ax.set(title=quantity, xlabel=f"recorded: {unit}", ylabel=f"predicted: {unit}")
@@ -141,6 +144,7 @@ def plot_prediction(table: pd.DataFrame, axes: Sequence[Axes] | None = None) -> 
 
 
 def _ends(mid: pd.Series, low: pd.Series, high: pd.Series) -> np.ndarray:
+    """Lengths of error bars, (2, n)."""
     return np.maximum([mid - low, high - mid], 0)
 
 
@@ -162,7 +166,8 @@ def plot_cascades(table: pd.DataFrame, names: Mapping[str, str], ax: Axes | None
                     elinewidth=1, label=what)
     for (policy, name), (color, marker) in zip(names.items(), LLM_STYLES, strict=False):
         row = table[(table.policy == policy) & table.budget.isna()]
-        ax.plot(row.cost, 100 * row.accuracy, marker, color=color, ms=9, label=name, mfc="none" if marker == "h" else color)
+        hollow = {"mfc": "none"} if marker == "h" else {}   # it may lie on another point
+        ax.plot(row.cost, 100 * row.accuracy, marker, color=color, ms=9, label=name, **hollow)
     ax.set(xlabel="mean cost (u$ a question)", ylabel="right answers (%)", xlim=(0, None))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     ax.grid(alpha=0.3)

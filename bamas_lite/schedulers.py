@@ -12,7 +12,9 @@ import platform
 import signal
 import sys
 import threading
+import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +31,9 @@ from bamas_lite.parts import Part, Save, Stopped, compute
 
 MOST_LOSSES = 3
 """Times that lost parts are computed again before the run is given up."""
+
+NO_WORKER_S = 60.0
+"""Seconds without any worker after which a run on a cluster says so."""
 
 _EARLY = ("a worker process ended early; a script that uses workers > 1 must start its work below "
           "`if __name__ == '__main__':`, and it must be a file")
@@ -68,11 +73,17 @@ def in_processes(parts: Sequence[Part], workers: int, concurrency: int, save: Sa
         RunStopped: a part ended the run, or workers died again and again.
     """
     context = get_context("spawn")
-    stop, started = context.Event(), context.Event()
+    stopped, started = context.Event(), context.Event()
+
+    def stop(futures: Sequence[Any]) -> None:
+        stopped.set()
+        for future in futures:
+            future.cancel()  # does nothing to those that run
+
     for _ in range(1 + MOST_LOSSES):
-        with worker_processes(min(workers, len(parts)), _in_worker, (stop, started)) as processes:
+        with worker_processes(min(workers, len(parts)), _in_worker, (stopped, started)) as processes:
             parts = _collect(parts, lambda part: processes.submit(_part_in_process, part, concurrency), save,  # noqa: B023
-                             stop.set, BrokenProcessPool)
+                             stop, BrokenProcessPool)
         if not parts:
             return
         if not started.is_set():
@@ -140,15 +151,17 @@ def on_cluster(client: Any, parts: Sequence[Part], concurrency: int, save: Save)
     from distributed import CancelledError, Event, KilledWorker
 
     name = f"bamas-lite-{uuid.uuid4().hex}"
-    event = Event(name, client=client)
+    event, patience = Event(name, client=client), _Patience(client)
 
-    def stop() -> None:
+    def stop(futures: Sequence[Any]) -> None:
         with suppress(Exception):  # the cluster may be gone
             event.set()
+            running = {key for keys in client.processing().values() for key in keys}
+            client.cancel([future for future in futures if future.key not in running])
 
     try:
         lost = _collect(parts, lambda part: client.submit(_part_on_cluster, part, concurrency, name, pure=False),
-                        save, stop, KilledWorker)
+                        save, stop, KilledWorker, patience.check)
     except CancelledError as error:
         raise RunStopped(f"the cluster gave up parts of the run, or is gone: {error}") from error
     finally:
@@ -157,6 +170,29 @@ def on_cluster(client: Any, parts: Sequence[Part], concurrency: int, save: Save)
     if lost:
         raise RunStopped(f"workers of the cluster died again and again with the same {len(lost)} parts (too little "
                          "memory?)")
+
+
+class _Patience:
+    """Says once that a run waits for workers: Dask itself waits for ever, without a word."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._asked, self._since = client, time.monotonic(), None
+
+    def check(self) -> None:
+        """Called again and again while nothing happens."""
+        now = time.monotonic()
+        if self._asked is None or now - self._asked < NO_WORKER_S / 6:
+            return
+        self._asked = now
+        with suppress(OSError):  # a cluster that is gone cancels its parts by itself
+            if self._client.scheduler_info()["workers"]:
+                self._since = None
+                return
+        self._since = self._since or now
+        if now - self._since >= NO_WORKER_S:
+            self._asked = None
+            warnings.warn(f"the cluster has had no worker for {NO_WORKER_S:g} s; the run goes on as soon as it has one "
+                          "(Ctrl-C ends it, and keeps what is saved)", RuntimeWarning, stacklevel=2)
 
 
 def _part_on_cluster(part: Part, concurrency: int, name: str) -> _Outcome:
@@ -194,11 +230,13 @@ def _outcome(part: Part, concurrency: int, stopped: Callable[[], bool]) -> _Outc
     return tables[0], None
 
 
-def _collect(parts: Sequence[Part], submit: Callable[[Part], Any], save: Save, stop: Callable[[], Any],
-             lost: type[Exception]) -> list[Part]:
+def _collect(parts: Sequence[Part], submit: Callable[[Part], Any], save: Save,
+             stop: Callable[[Sequence[Any]], None], lost: type[Exception], idle: Callable[[], None] = lambda: None
+             ) -> list[Part]:
     """Save parts as they are done; returns those that were lost with their workers.
 
-    After the first failure, or Ctrl-C, `stop` is called, the others are waited for, and the failure is raised.
+    After the first failure, or Ctrl-C, `stop` gets the futures that are not done, and cancels those that do not run;
+    the others are waited for, and the failure is raised. `idle` is called while nothing happens.
     """
     done: SimpleQueue[Any] = SimpleQueue()
     waiting: dict[Any, Part] = {}
@@ -209,7 +247,7 @@ def _collect(parts: Sequence[Part], submit: Callable[[Part], Any], save: Save, s
         nonlocal failure
         if failure is None:
             failure = error
-            stop()
+            stop(list(waiting))
         elif isinstance(error, KeyboardInterrupt):
             raise error  # the second Ctrl-C: the user does not want to wait
 
@@ -224,7 +262,10 @@ def _collect(parts: Sequence[Part], submit: Callable[[Part], Any], save: Save, s
         failed(error)
     while waiting:
         try:
-            for future in _ready(done, waiting):
+            ready = _ready(done, waiting)
+            if not ready:
+                idle()
+            for future in ready:
                 part = waiting.pop(future, None)
                 if part is None:
                     continue

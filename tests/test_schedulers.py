@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pandas as pd
 import pytest
@@ -42,9 +42,20 @@ def cluster(workers=2, threads=1):
 
 
 @pytest.fixture(scope="module")
-def client():
-    with cluster() as client:
-        yield client
+def clusters():
+    with ExitStack() as stack:
+        yield stack, []
+
+
+@pytest.fixture
+def client(clusters):
+    """With two workers: Dask gives up starting one anew where that takes very long."""
+    stack, clients = clusters
+    try:
+        clients[-1].wait_for_workers(2, timeout=30)
+    except (IndexError, TimeoutError):
+        clients.append(stack.enter_context(cluster()))
+    return clients[-1]
 
 
 @pytest.fixture(params=["here", "processes", "dask"])
@@ -237,6 +248,17 @@ def test_a_full_disk_ends_the_run(tasks, unbroken, tmp_path, monkeypatch):
     monkeypatch.undo()
     log = generate_trajectories(tasks, BUDGETS, backend=Slow(tmp_path, seconds=0.001), **arguments)
     pd.testing.assert_frame_equal(log, unbroken)
+
+
+def test_a_cluster_without_workers_is_told(tasks, tmp_path, monkeypatch):
+    """Ctrl-C then has nothing to wait for."""
+    monkeypatch.setattr(schedulers, "NO_WORKER_S", 0.1)
+    with cluster(workers=0) as client, interrupted_once(lambda: bool(told)), pytest.raises(KeyboardInterrupt), \
+            warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        generate_trajectories(tasks, BUDGETS, pool=POOL, backend=SimulatedLLM, scheduler=client, tasks_per_part=2,
+                              path=tmp_path / "log.parquet")
+    assert [str(warning.message)[:49] for warning in told] == ["the cluster has had no worker for 0.1 s; the run "]
 
 
 def test_wrong_schedulers(client, tasks):
