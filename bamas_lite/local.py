@@ -163,6 +163,7 @@ def _server(xllamacpp: Any, llm: LLM, path: Path, threads: int) -> Any:
     params.n_parallel, params.n_ctx, params.slot_prompt_similarity = SLOTS, CONTEXT_TOKENS * SLOTS, SAME_KIND
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.swa_full = True   # else Gemma's sliding window keeps no examples in the prompt cache
+    params.cache_ram_mib = 512   # prompts kept outside of the slots; the default takes up to 8 GiB for each server
     params.ui = False
     params.verbosity = -1    # llama.cpp would write its log to stderr
     return xllamacpp.Server(params)

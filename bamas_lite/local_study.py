@@ -147,7 +147,7 @@ def against_alone(log: pd.DataFrame, single: pd.DataFrame, llm: str | None = Non
     """Does collaboration help? Accuracy of each topology and budget minus that of one LLM asked once, task by task.
 
     Args:
-        llm: the LLM; None: the one that is right more often.
+        llm: the LLM; None: the one that is right more often on these tasks.
 
     Returns:
         Columns budget, topology, difference, low, high (95% bootstrap interval over tasks), better and worse: tasks

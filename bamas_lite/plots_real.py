@@ -89,12 +89,13 @@ def plot_gaps(tables: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = 
 
 
 def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-                 ax: Axes | None = None) -> Axes:
+                 kinds: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     """Critics by how often they reject right answers (across) and wrong ones (up). On the diagonal they merely guess.
 
     Args:
-        table: a line a critic: llm, false_alarm and hit, each with _low and _high (shares).
+        table: as from `call_rates.critic_rates`: llm, false_alarm and hit, each with _low and _high (shares).
         segments: name -> points (false alarm, hit), joined by a line: the critics that a simulator can have.
+        kinds: the same for each kind of task, with a column kind: small points, named.
     """
     ax = ax or plt.subplots(figsize=(5, 4.2))[1]
     ax.plot([0, 100], [0, 100], ":", color="#777777", lw=1, label="does not look at the answer")
@@ -107,6 +108,12 @@ def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[floa
     for k, (row, (color, marker)) in enumerate(zip(table.itertuples(), LLM_STYLES, strict=False)):
         ax.errorbar(100 * row.false_alarm, 100 * row.hit, xerr=across[:, [k]], yerr=up[:, [k]], fmt=marker, color=color,
                     ms=9, capsize=2.5, elinewidth=1, label=row.llm)
+        if kinds is not None:
+            for number, part in enumerate(kinds[kinds.llm == row.llm].itertuples()):
+                at = 100 * part.false_alarm, 100 * part.hit
+                ax.plot(*at, marker, color=color, mfc="none", ms=6)
+                ax.annotate(part.kind, at, (7, (-9, 4)[k % 2] + 9 * (number % 2)), textcoords="offset points", size=7,
+                            color=color)
     ax.set(xlabel="right answers rejected (%)", ylabel="wrong answers rejected (%)", xlim=(-3, 103), ylim=(-3, 103))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return ax

@@ -25,8 +25,9 @@ class Call(NamedTuple):
     """One call as the simulator sees it.
 
     Attributes:
-        role: "executor", "critic" or "planner"; `style` of the prompt as in `SimulatedLLM` (solve, approach, improve,
-            revise, step, critic, planner); `kind`: the role with all tagged parts of the prompt.
+        role: "executor", "critic", "planner" or "replanner" (a planner who is told what came of its plan); `style` of
+            the prompt as in `SimulatedLLM` (solve, approach, improve, revise, step, critic, planner); `kind`: the role
+            with all tagged parts of the prompt.
         earlier: what the prompt holds: no earlier answer (None), one that cannot be read ("none"), "right" or "wrong".
         asked: whether a critique in the prompt asks for a revision.
         right: executor: whether the reply is right; critic: whether it asks for a revision.
@@ -64,8 +65,11 @@ class Call(NamedTuple):
 def kind_of(messages: Sequence[Message]) -> tuple[str, str]:
     """Role of a prompt of ours, and the role with the tagged parts of the prompt."""
     content, system = messages[-1].get("content") or "", messages[0].get("content") or ""
-    role = "critic" if system == CRITIC_SYSTEM else "planner" if system == PLANNER_SYSTEM else "executor"
-    return role, " ".join((role, *(name for name in _PARTS if f"<{name}>\n" in content)))
+    parts = [name for name in _PARTS if f"<{name}>\n" in content]
+    role = "critic" if system == CRITIC_SYSTEM else "executor"
+    if system == PLANNER_SYSTEM:
+        role = "replanner" if parts else "planner"
+    return role, " ".join((role, *parts))
 
 
 def plain_tokens(messages: Iterable[Message]) -> int:
@@ -111,7 +115,7 @@ def _call(record: CallRecord, task: Task) -> Call:
         state = "right" if found.correct else "none" if found.answer is None else "wrong"
     if role == "critic":
         style, right = "critic", not accepts(text)
-    elif role == "planner":
+    elif role != "executor":
         style = "planner"
         names = (line.strip() for line in (section(content, "agents") or "").splitlines())
         try:

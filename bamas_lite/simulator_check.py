@@ -1,10 +1,11 @@
 """How well does the simulator, fitted to half of a recording, predict the other half?
 
-The tasks are split in two halves. From the episodes of half A the simulator's parameters are estimated
-(`simulator_fit.py`); then it plays the tasks of half B, and its accuracy and cost are compared with what was recorded
-there, for each topology, budget and domain. Beside it stand what a plain average predicts (half A's own mean of the
-same cell), the simulator as it was before (parameters `assumed`), and the error that a perfect prediction would still
-have, since half B is a sample itself.
+The tasks are split in two halves. From the episodes of one half the simulator's parameters are estimated
+(`simulator_fit.py`); then it plays the tasks of the other, and its accuracy and cost are compared with what was
+recorded there, for each topology, budget and domain. Beside it stand what a plain average predicts (the same cell's
+mean in the half that was fitted), the simulator without a fit (parameters `assumed`), and the error that a perfect
+prediction would still have, since a half is a sample itself. The plain average knows the cell that it predicts; the
+simulator has one set of parameters for all cells.
 
 `python -m bamas_lite.simulator_check` does so with the committed recording of two small LLMs.
 """
@@ -13,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau, t
 
 from bamas_lite.casting import TOPOLOGIES
 from bamas_lite.episode import Episode
@@ -30,20 +29,18 @@ from bamas_lite.pool import Pool
 from bamas_lite.provisioning import InfeasibleBudgetError
 from bamas_lite.simulation import SimulatedLLM
 from bamas_lite.simulator_calls import calls_of
+from bamas_lite.simulator_compare import CELL, PREDICTORS, compare, log_of, rankings, summary
 from bamas_lite.simulator_fit import Fit, fit_calls, fit_simulator
 from bamas_lite.simulator_fitted import FittedLLM
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import infeasible_episode, run_task
 from bamas_lite.trajectories import generate_trajectories, load_trajectories, run_coroutine, team_of
 
-__all__ = ["compare", "episodes_of", "fit_simulator", "predict", "rankings", "resampled_fits", "split_halves",
-           "summary"]
+__all__ = ["check", "compare", "episodes_of", "fit_simulator", "log_of", "predict", "rankings", "resampled_fits",
+           "split_halves", "summary"]
 
-QUANTITIES = {"accuracy": "correct", "cost": "cost"}
-CELL = ["domain", "budget", "topology"]
-PREDICTORS = ("predicted", "half_a", "unfitted")
-SEEDS = 40
-"""Repetitions behind the committed table."""
+SPLITS, SEEDS = tuple(range(5)), 20
+"""Splits of the tasks and repetitions of the simulator behind the committed table."""
 
 
 def split_halves(tasks: Iterable[Task], seed: int = 0) -> tuple[list[Task], list[Task]]:
@@ -135,124 +132,32 @@ def predict(fits: Fit | Sequence[Fit] | None, tasks: Sequence[Task], budgets: It
                                  progress=progress)
 
 
-def compare(recorded: pd.DataFrame, predicted: pd.DataFrame, half_a: pd.DataFrame, unfitted: pd.DataFrame, *,
-            level: float = 0.95, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """What was recorded in half B beside what was predicted for it.
+def check(episodes: Sequence[Episode], tasks: Sequence[Task], budgets: Sequence[float], pool: Pool, *,
+          splits: Sequence[int] = (0,), n_seeds: int = 20) -> pd.DataFrame:
+    """Split, fit, predict and compare, in both directions: each half is predicted from the other.
 
     Args:
-        recorded: the log of half B.
-        predicted, unfitted: logs of the simulator on its tasks (`predict`), with a fit and without.
-        half_a: the log of half A.
-        level: of both intervals.
-        resamples: bootstrap samples of half B's tasks.
-        seed: of the bootstrap.
+        episodes: the full factorial of `tasks` and `budgets` with traces (`episodes_of`).
+        splits: seeds of `split_halves`.
+        n_seeds: of `predict`, and the number of fits.
 
     Returns:
-        A row for each domain, budget (u$), topology and quantity ("accuracy": share of right answers, "cost": u$ a
-        task): recorded with a bootstrap interval over its tasks and its standard error; predicted with the interval in
-        which the mean of such a half falls (mean of the seeds, their spread, Student's t), `covered`: whether the
-        recorded mean does; half_a and unfitted: the means of the two other predictions; n_tasks. Cells where no episode
-        could be played are left out.
+        As `compare`, with the columns split and predicted_half ("A" or "B") before the others.
     """
-    groups = {name: dict(list(log[log.status == "ok"].groupby(CELL))) for name, log in
-              {"recorded": recorded, "predicted": predicted, "half_a": half_a, "unfitted": unfitted}.items()}
-    rows: list[dict[str, Any]] = []
-    for cell, rows_b in groups["recorded"].items():
-        parts = {name: groups[name].get(cell) for name in PREDICTORS}
-        for quantity, column in QUANTITIES.items():
-            values = rows_b.groupby("task_id")[column].mean().to_numpy(float)
-            draws = np.random.default_rng(seed).multinomial(
-                len(values), np.full(len(values), 1 / len(values)), resamples) @ values / len(values)
-            low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
-            row = dict(zip(CELL, cell, strict=True)) | {
-                "quantity": quantity, "n_tasks": len(values), "recorded": values.mean(), "recorded_low": low,
-                "recorded_high": high, "recorded_se": values.std() / np.sqrt(len(values))}
-            row |= {name: np.nan if part is None else float(part[column].astype(float).mean())
-                    for name, part in parts.items()}
-            most = 1.0 if quantity == "accuracy" else np.inf
-            low, high = np.clip(_interval(parts["predicted"], column, level), 0.0, most)
-            row |= {"predicted_low": low, "predicted_high": high,
-                    "covered": bool(low - 1e-9 <= row["recorded"] <= high + 1e-9)}
-            rows.append(row)
-    table = pd.DataFrame(rows)
-    table["topology"] = pd.Categorical(table.topology, TOPOLOGIES)
-    table = table.sort_values(["quantity", *CELL], ignore_index=True).astype({"topology": str})
-    columns = ["quantity", *CELL, "n_tasks", "recorded", "recorded_low", "recorded_high", "recorded_se", "predicted",
-               "predicted_low", "predicted_high", "covered", "half_a", "unfitted"]
-    return table[columns]
-
-
-def _interval(part: pd.DataFrame | None, column: str, level: float) -> tuple[float, float]:
-    """Where the mean of one more repetition falls."""
-    if part is None:
-        return np.nan, np.nan
-    means = part.astype({column: float}).groupby("seed")[column].mean().to_numpy()
-    half = t.ppf((1 + level) / 2, len(means) - 1) * means.std(ddof=1) * np.sqrt(1 + 1 / len(means))
-    return means.mean() - half, means.mean() + half
-
-
-def summary(table: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """The errors of a comparison: one row for each quantity (and value of the columns `by`).
-
-    Columns: cells; covered, the share of predicted intervals that hold the recorded mean; the mean absolute error of
-    each prediction (accuracy: in points of 100; cost: in percent of the recorded cost); `perfect`: what the error of
-    the true mean would be on average, from half B's sampling alone; `bias`: mean of predicted minus recorded.
-    """
-    rows = []
-    for key, part in table.groupby(["quantity", *by]):
-        quantity = key[0]
-        scale = 100 / (1 if quantity == "accuracy" else part.recorded)
-        row = dict(zip(["quantity", *by], key, strict=True)) | {"cells": len(part), "covered": part.covered.mean()}
-        row |= {name: ((part[name] - part.recorded).abs() * scale).mean() for name in PREDICTORS}
-        row["perfect"] = (np.sqrt(2 / np.pi) * part.recorded_se * scale).mean()
-        row["bias"] = ((part.predicted - part.recorded) * scale).mean()
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def rankings(table: pd.DataFrame) -> pd.DataFrame:
-    """The order of topologies by accuracy, for each domain and budget with at least two of them.
-
-    Columns: best, the recorded best topology (of equals the cheapest); for each prediction its best topology, the share
-    of right answers lost by choosing it (`_lost`, in recorded accuracy) and Kendall's tau with the recorded order
-    (`_tau`; missing where one of them ranks all alike).
-    """
-    accuracy = table[table.quantity == "accuracy"].set_index([*CELL])
-    costs = table[table.quantity == "cost"].set_index([*CELL])
-    rows = []
-    for (domain, budget), part in accuracy.groupby(["domain", "budget"]):
-        if len(part) < 2:
-            continue
-        part, cost = part.loc[(domain, budget)], costs.loc[(domain, budget)]
-        chosen = {name: min(part.index, key=lambda place, n=name: (-part[n][place], cost[n][place]))
-                  for name in ("recorded", *PREDICTORS)}
-        row: dict[str, Any] = {"domain": domain, "budget": budget, "best": chosen["recorded"]}
-        for name in PREDICTORS:
-            varied = part[name].nunique() > 1 and part.recorded.nunique() > 1
-            row |= {name: chosen[name], f"{name}_lost": part.recorded.max() - part.recorded[chosen[name]],
-                    f"{name}_tau": kendalltau(part[name], part.recorded).statistic if varied else np.nan}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def log_of(episodes: Iterable[Episode], seed: int = 0) -> pd.DataFrame:
-    """The rows of episodes, as far as `compare` reads them."""
-    log = pd.DataFrame([episode.row() for episode in episodes])
-    return log.assign(correct=log.correct.astype("boolean"), seed=seed)
-
-
-def check(episodes: Sequence[Episode], tasks: Sequence[Task], budgets: Sequence[float], pool: Pool, *, seed: int = 0,
-          n_seeds: int = 20) -> tuple[pd.DataFrame, Fit]:
-    """Split, fit, predict and compare: the table, and the fit to half A."""
-    half_a, half_b = split_halves(tasks, seed)
-    of: Mapping[bool, list[Episode]] = {True: [], False: []}
-    in_a = {task.task_id for task in half_a}
-    for episode in episodes:
-        of[episode.task_id in in_a].append(episode)
-    fits = resampled_fits(of[True], half_a, pool, n_seeds, seed)
-    table = compare(log_of(of[False]), predict(fits, half_b, budgets, pool, n_seeds=n_seeds), log_of(of[True]),
-                    predict(None, half_b, budgets, pool, n_seeds=n_seeds), seed=seed)
-    return table, fit_simulator(of[True], half_a, pool)
+    tables = []
+    for split in splits:
+        halves = split_halves(tasks, split)
+        for other, name in ((1, "A"), (0, "B")):
+            known, asked = halves[other], halves[1 - other]
+            names = {task.task_id for task in known}
+            seen = [episode for episode in episodes if episode.task_id in names]
+            unseen = [episode for episode in episodes if episode.task_id not in names]
+            fits = resampled_fits(seen, known, pool, n_seeds, split)
+            table = compare(log_of(unseen), predict(fits, asked, budgets, pool, n_seeds=n_seeds), log_of(seen),
+                            predict(None, asked, budgets, pool, n_seeds=2), seed=split)
+            tables.append(table.assign(split=split, predicted_half=name))
+    joined = pd.concat(tables, ignore_index=True)
+    return joined[["split", "predicted_half", *joined.columns.drop(["split", "predicted_half"])]]
 
 
 def recorded_episodes() -> tuple[list[Episode], list[Task]]:
@@ -273,13 +178,18 @@ def recorded_episodes() -> tuple[list[Episode], list[Task]]:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the simulator with the committed recording; writes simulator_check.csv and simulator_fit.csv."""
+    """Check the simulator with the committed recording; writes simulator_check.csv, and simulator_fit.csv: the
+    parameters fitted to all of it."""
     argparse.ArgumentParser(description=main.__doc__).parse_args(arguments)
-    table, fit = check(*recorded_episodes(), LOCAL_BUDGETS, local_pool(), n_seeds=SEEDS)
-    for name, rows in (("check", table), ("fit", fit.estimates)):
-        rows.round(6).to_csv(LOG.with_name(f"simulator_{name}.csv"), index=False, lineterminator="\n")
-    print(summary(table).round(2).to_string(index=False))
-    print(rankings(table).round(2).to_string(index=False))
+    episodes, tasks = recorded_episodes()
+    table = check(episodes, tasks, LOCAL_BUDGETS, local_pool(), splits=SPLITS, n_seeds=SEEDS)
+    fit = fit_simulator(episodes, tasks, local_pool())
+    for name, rows, digits in (("check", table, 4), ("fit", fit.estimates, 3)):
+        rows.round(digits).to_csv(LOG.with_name(f"simulator_{name}.csv"), index=False, lineterminator="\n")
+    for by in ((), ("domain",), ("topology",)):
+        print(summary(table, by).round(2).to_string(index=False), end="\n\n")
+    ranks = pd.concat(rankings(part) for _, part in table.groupby(["split", "predicted_half"]))
+    print(ranks.drop(columns=["best", *PREDICTORS]).groupby("domain").mean().round(3).to_string())
     return 0
 
 

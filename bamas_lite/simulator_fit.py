@@ -4,7 +4,7 @@
 one set for each (LLM, domain, role) here, and `FittedLLM` asks the simulator that has it. The model stays the same.
 
 **Estimated**, by LLM and domain: skill and level_slope, the persistent share of variance (llm_share + task_share),
-keep and repair (improve, revise), the critic's hit and false_alarm, step_shift, plan_validity, plan_more; completion
+keep and repair (improve, revise), the critic's hit and false_alarm, step_shift; plan_validity, plan_more; completion
 tokens by style of prompt, growth per level and spread by role; prompt tokens and their bounds by kind of prompt;
 by domain task_share, wrong_decay, wrong_shared; by LLM latency. **Assumed**: stick, which changes no verdict, and all
 whose call never occurred.
@@ -35,9 +35,9 @@ from bamas_lite.simulation_parameters import Parameters
 from bamas_lite.simulator_calls import Call, calls_of
 from bamas_lite.tasks import Task
 
-ROLES = ("executor", "critic", "planner")
 STYLES = {"executor": ("solve", "approach", "improve", "revise", "step"), "critic": ("critic",),
-          "planner": ("planner",)}
+          "planner": ("planner",), "replanner": ("planner",)}
+"""Roles, and the styles of their prompts."""
 FINE = 16
 """Lengths are simulated in sixteenths of a token: the simulator bills no fewer tokens than its stand-in text has, and
 real replies can be shorter than that."""
@@ -115,9 +115,9 @@ class _Fitting:
                 common |= {"task_share": min(assumed_share, most) if shared is None else min(shared, most),
                            "wrong_decay": decay, "wrong_shared": same_order}
                 common["llm_share"] = max(0.0, most - common["task_share"])
-                for role in ROLES:
-                    lengths = self._lengths(llm, domain, role, of_domain)
-                    parameters[llm.name, domain, role] = _mapping(llm, domain, common | lengths, self.assumed)
+                for role in STYLES:
+                    own = self._lengths(llm, domain, role, of_domain) | self._plans(llm, domain, role, of_domain)
+                    parameters[llm.name, domain, role] = _mapping(llm, domain, common | own, self.assumed)
         prompts, bounds = self._prompts("prompt"), self._prompts("bound")
         return Fit(parameters, prompts, bounds, self._latency(), pd.DataFrame(self.rows))
 
@@ -137,9 +137,11 @@ class _Fitting:
             values[name] = {kind: self._by_view(llm, domain, f"{name}.{kind}", part[part.earlier == state], view,
                                                 getattr(getattr(p, name).value[domain], kind))
                             for kind, state in (("keep", "right"), ("repair", "wrong"))}
-        verdicts = whole[whole.role == "critic"]
+        verdicts = mine[mine.role == "critic"]
+        # One that is cut cannot be read and counts as a wish to revise, here and in the simulator, which cuts so many.
+        read = 1 - est.chance(verdicts.cut.to_numpy(float), verdicts.weight.to_numpy(float), 0.0)
         values["critic"] = {kind: self._by_view(llm, domain, f"critic.{kind}", verdicts[verdicts.earlier == state],
-                                                view, getattr(p.critic.value[domain], kind))
+                                                view, getattr(p.critic.value[domain], kind), read)
                             for kind, state in (("hit", "wrong"), ("false_alarm", "right"))}
         steps = whole[(whole["style"] == "step") & whole.earlier.isna()]
         place = view.place(steps)
@@ -147,25 +149,30 @@ class _Fitting:
                                steps.weight.to_numpy(float), view.skill, view.slope, view.share,
                                p.step_shift.value[domain])
         values["step_shift"] = self.note(llm.name, domain, "step_shift", shift, p.step_shift.value[domain], len(steps))
-        plans = whole[whole.role == "planner"]
-        valid = plans[plans.steps > 0]
-        stated = p.plan_validity.value
-        before = stated.get(llm.name, stated["default"])
-        values["plan_validity"] = self.note(
-            llm.name, domain, "plan_validity",
-            est.chance((plans.steps > 0).to_numpy(float), plans.weight.to_numpy(float), before), before, len(plans))
-        values["plan_more"] = self.note(
-            llm.name, domain, "plan_more", est.repeat_chance(
-                valid.steps.to_numpy(float), valid.weight.to_numpy(float), p.plan_more.value, MAX_PLAN_STEPS),
-            p.plan_more.value, len(valid))
         return values
 
-    def _by_view(self, llm: LLM, domain: str, name: str, part: pd.DataFrame, view: _Views, assumed: Any
-                 ) -> dict[str, float]:
+    def _by_view(self, llm: LLM, domain: str, name: str, part: pd.DataFrame, view: _Views, assumed: Any,
+                 read: float = 1.0) -> dict[str, float]:
+        """A chance by view; `read`: the share of replies that are not cut, in which alone the other outcome shows."""
         hit, weight = part.right.to_numpy(float), part.weight.to_numpy(float)
-        chances = est.by_view(hit, view.chance[view.place(part)], weight, (assumed.view_right, assumed.view_wrong))
-        return {kind: self.note(llm.name, domain, f"{name}.{kind}", chance, getattr(assumed, kind), len(part))
-                for kind, chance in zip(("view_right", "view_wrong"), chances, strict=True)}
+        before = assumed.view_right, assumed.view_wrong
+        chances = est.by_view(hit, view.chance[view.place(part)], weight, before)
+        return {kind: self.note(llm.name, domain, f"{name}.{kind}", max(0.0, 1 - (1 - chance) / read), a, len(part))
+                for kind, chance, a in zip(("view_right", "view_wrong"), chances, before, strict=True)}
+
+    def _plans(self, llm: LLM, domain: str, role: str, of_domain: pd.DataFrame) -> dict[str, Any]:
+        """Whether plans are valid, and how many steps they have; of a cut one nothing is counted."""
+        if "planner" not in role:
+            return {}
+        p, stated = self.assumed, self.assumed.plan_validity.value
+        plans = of_domain[(of_domain.llm == llm.name) & (of_domain.role == role) & ~of_domain.cut]
+        valid = plans[plans.steps > 0]
+        before = stated.get(llm.name, stated["default"])
+        good = est.chance((plans.steps > 0).to_numpy(float), plans.weight.to_numpy(float), before)
+        more = est.repeat_chance(valid.steps.to_numpy(float), valid.weight.to_numpy(float), p.plan_more.value,
+                                 MAX_PLAN_STEPS)
+        return {"plan_validity": self.note(llm.name, domain, f"plan_validity.{role}", good, before, len(plans)),
+                "plan_more": self.note(llm.name, domain, f"plan_more.{role}", more, p.plan_more.value, len(valid))}
 
     def _lengths(self, llm: LLM, domain: str, role: str, of_domain: pd.DataFrame) -> dict[str, Any]:
         """Parameters of the lengths of a role; styles that did not occur keep their assumed ratio to the others."""
@@ -187,7 +194,8 @@ class _Fitting:
         tokens = np.exp(np.minimum(mean, 12.0) + spread**2 / 2)
         before = base.get(llm.name, base["default"]) * factors
         for style, n_tokens, assumed in zip(styles, tokens, before, strict=True):
-            self.note(llm.name, domain, f"tokens.{style}", float(n_tokens), float(assumed),
+            name = role if role == "replanner" else style
+            self.note(llm.name, domain, f"tokens.{name}", float(n_tokens), float(assumed),
                       int((part["style"] == style).sum()))
         self.note(llm.name, domain, f"tokens_spread.{role}", spread, p.tokens_spread.value[domain], len(part))
         return {"completion_tokens": float(FINE * tokens[0]), "tokens_per_level": growth, "tokens_spread": spread,

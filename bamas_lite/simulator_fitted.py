@@ -79,7 +79,8 @@ class FittedLLM:
     async def complete(self, llm: LLM, messages: list[Message], *, max_tokens: int, temperature: float = 0.0,
                        role: str = "executor", task: Task | None = None) -> Reply:
         """Draw one reply; raises ValueError for an LLM, a role or a task that the fit does not know."""
-        inner = None if task is None else self._inner.get((llm.name, task.domain, role))
+        role_here = kind_of(messages)[0]   # of the prompt: a planner who is asked again is a role of its own
+        inner = None if task is None else self._inner.get((llm.name, task.domain, role_here))
         if inner is None:
             raise ValueError(f"llm = {llm.name!r}, role = {role!r}, task = {shown(task and task.task_id)}: not fitted")
         reply = await inner.complete(llm, messages, max_tokens=max_tokens * FINE, temperature=temperature, role=role,

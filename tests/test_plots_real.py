@@ -76,6 +76,11 @@ def test_critics_lie_at_false_alarms_and_hits_beside_the_simulated_segment():
     np.testing.assert_allclose(up[0, :, 1], [45, 52])
     np.testing.assert_allclose(ax.lines[1].get_xydata(), [[2, 70], [30, 20]])
     assert texts(ax) == ["does not look at the answer", "simulated", "A", "B"]
+    kinds = pd.concat([table.assign(kind="sum"), table.assign(kind="choice", false_alarm=1.0, hit=0.75)])
+    ax = plot_critics(table, kinds=kinds)
+    assert [text.get_text() for text in ax.texts] == ["sum", "choice"] * 2
+    small = [line.get_xydata()[0].tolist() for line in ax.lines if line.get_markerfacecolor() == "none"]
+    assert small == [[40, 50], [100, 75], [10, 90], [100, 75]]
 
 
 def test_predictions_are_hollow_where_the_interval_misses():

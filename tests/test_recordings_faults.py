@@ -230,7 +230,7 @@ def as_another_user(work) -> str:
 @pytest.fixture
 def shared(tmp_path):
     """A folder that other users reach and may write to, until it is made read-only."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):   # one more under pytest-xdist
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o055)
     folder = tmp_path / "shared"

@@ -9,11 +9,13 @@ from scipy.stats import binom, norm
 
 from bamas_lite import simulator_estimates as est
 from bamas_lite.llm import Reply, Usage
+from bamas_lite.local_study import LOG, local_pool, local_tasks
 from bamas_lite.pool import Pool
 from bamas_lite.prompts import critic_messages, executor_messages, planner_messages
 from bamas_lite.simulation import SimulatedLLM, count_tokens
 from bamas_lite.simulator_calls import calls_of, kind_of
 from bamas_lite.simulator_check import (
+    SPLITS,
     check,
     compare,
     episodes_of,
@@ -21,6 +23,7 @@ from bamas_lite.simulator_check import (
     log_of,
     predict,
     rankings,
+    recorded_episodes,
     resampled_fits,
     split_halves,
     summary,
@@ -29,6 +32,7 @@ from bamas_lite.simulator_fit import fit_calls
 from bamas_lite.simulator_fitted import FittedLLM
 from bamas_lite.tasks import DOMAINS, load_tasks
 from bamas_lite.topologies import TOPOLOGIES
+from bamas_lite.trajectories import load_trajectories
 
 POOL = Pool(name="two", llms=[
     {"name": "big", "tier": 1, "price_in": 0.27, "price_out": 1.1, "max_tokens": 384},
@@ -101,7 +105,7 @@ def fit(episodes, tasks):
 
 @pytest.fixture(scope="module")
 def checked(episodes, tasks):
-    some = tasks[:80]
+    some = tasks[:40]
     names = {task.task_id for task in some}
     return check([e for e in episodes if e.task_id in names], some, BUDGETS, POOL, n_seeds=8)
 
@@ -218,13 +222,14 @@ def test_calls_say_what_their_prompts_hold(episodes, tasks):
     assert calls.loc[calls["style"].isin(("solve", "approach", "planner")), "earlier"].isna().all()
     assert (calls.bound - calls.prompt).eq(100).all()          # found in what was reserved
     assert (calls.prompt - PREFIX - FACTOR * calls.plain).abs().max() <= 0.5
-    assert set(calls.role) == {"executor", "critic", "planner"}
+    assert set(calls.role) == {"executor", "critic", "planner", "replanner"}
 
 
 def test_kinds_are_read_from_our_own_prompts():
     task = load_tasks("word_problems", limit=1)[0]
     assert kind_of(critic_messages(task, "#### 1")) == ("critic", "critic earlier_answer")
     assert kind_of(planner_messages(task, ["executor 1"])) == ("planner", "planner")
+    assert kind_of(planner_messages(task, ["executor 1"], critique="No."))[0] == "replanner"
     assert kind_of(executor_messages(task, earlier="#### 1", critique="CONCLUSION: REVISE")) == (
         "executor", "executor earlier_answer critique")
 
@@ -258,7 +263,7 @@ def estimate(fit, llm, parameter):
     ("improve.keep.view_right", 0.95, 0.95, 0.08), ("improve.repair.view_right", 0.5, 0.2, 0.22),
     ("critic.hit.view_right", 0.8, 0.6, 0.15), ("critic.hit.view_wrong", 0.4, 0.4, 0.07),
     ("critic.false_alarm.view_right", 0.1, 0.1, 0.22),
-    ("plan_validity", 0.8, 0.3, 0.05), ("tokens.solve", 150, 60, 12), ("tokens.critic", 82.5, 33, 8),
+    ("plan_validity.planner", 0.8, 0.3, 0.05), ("tokens.solve", 150, 60, 12), ("tokens.critic", 82.5, 33, 8),
     ("tokens_spread.executor", 0.5, 0.5, 0.03)])
 def test_known_parameters_come_back(fit, parameter, big, small, within):
     assert estimate(fit, "big", parameter) == pytest.approx(big, abs=within)
@@ -283,9 +288,23 @@ def test_what_never_occurred_stays_assumed(episodes, tasks):
     assert backend.bound_prompt_tokens(BIG, messages) >= round(factor * plain)
 
 
+def test_a_critic_who_is_cut_asks_for_a_revision(episodes, tasks):
+    """The chance to accept is (1 - asked) * (1 - cut) in the simulator; it must come out as it was seen."""
+    calls = [call._replace(cut=True, right=True) if call.role == "critic" and (call.earlier == "wrong" or i % 3 == 0)
+             else call for i, call in enumerate(calls_of(episodes[:2400], tasks))]
+    fitted = fit_calls(calls, POOL)
+    for llm in ("big", "small"):
+        mine = pd.DataFrame([call for call in calls if call.role == "critic" and call.llm == llm])
+        right = mine[mine.earlier == "right"]
+        assert estimate(fitted, llm, "critic.hit.view_right") > 0.9 < estimate(fitted, llm, "critic.hit.view_wrong")
+        false_alarm = [estimate(fitted, llm, f"critic.false_alarm.view_{view}") for view in ("right", "wrong")]
+        low, high = sorted((1 - chance) * (1 - mine.cut.mean()) for chance in false_alarm)
+        assert low - 0.05 < 1 - right.right.mean() < high + 0.05
+
+
 def test_every_mapping_is_one_that_the_simulator_accepts(fit):
     assert set(fit.parameters) == {(llm, "arithmetic", role) for llm in ("big", "small")
-                                   for role in ("executor", "critic", "planner")}
+                                   for role in ("executor", "critic", "planner", "replanner")}
     for (llm, _, _), mapping in fit.parameters.items():
         known = SimulatedLLM(0, mapping).parameters
         assert known.skill.value["arithmetic"][llm] == estimate(fit, llm, "skill")
@@ -350,10 +369,10 @@ def test_each_seed_plays_with_a_fit_of_its_own(episodes, tasks):
 # --- the check as a whole, where the model is true
 
 def test_predicted_intervals_cover_what_was_recorded(checked):
-    table, _ = checked
-    assert len(table) == 2 * len(BUDGETS) * len(TOPOLOGIES) and (table.n_tasks == 40).all()
-    assert table.covered.mean() >= 0.85
-    errors = summary(table).set_index("quantity")
+    assert len(checked) == 2 * 2 * len(BUDGETS) * len(TOPOLOGIES) and (checked.n_tasks == 20).all()
+    assert checked.groupby("predicted_half").size().to_dict() == {"A": 24, "B": 24}
+    assert checked.covered.mean() >= 0.85
+    errors = summary(checked).set_index("quantity")
     assert (errors.predicted < errors.unfitted / 3).all()
 
 
@@ -367,8 +386,7 @@ def test_the_fit_plays_as_its_own_recording(fit, episodes, tasks):
 
 
 def test_intervals_are_narrow_enough_to_say_something(checked):
-    table, _ = checked
-    accuracy = table[table.quantity == "accuracy"]
+    accuracy = checked[checked.quantity == "accuracy"]
     width = accuracy.predicted_high - accuracy.predicted_low
     assert width.mean() < 0.5
     assert not ((accuracy.predicted_low <= accuracy.unfitted) & (accuracy.unfitted <= accuracy.predicted_high)).any()
@@ -386,12 +404,12 @@ def test_compare_by_hand():
     recorded = log([("a", 9.0, "linear", True, 4.0), ("b", 9.0, "linear", False, 8.0)])
     predicted = pd.concat([log([("a", 9.0, "linear", right, cost), ("b", 9.0, "linear", True, cost)], seed)
                            for seed, right, cost in ((0, True, 5.0), (1, False, 7.0))])
-    half_a = log([("c", 9.0, "linear", True, 1.0)])
+    plain_average = log([("c", 9.0, "linear", True, 1.0)])
     recorded = pd.concat([recorded, log([("a", 9.0, "star", True, 1.0)]).assign(status="infeasible")])
-    table = compare(recorded, predicted, half_a, half_a).set_index("quantity")
+    table = compare(recorded, predicted, plain_average, plain_average).set_index("quantity")
     assert table.topology.tolist() == ["linear", "linear"]   # what could not be played is not compared
     accuracy, cost = table.loc["accuracy"], table.loc["cost"]
-    assert (accuracy.recorded, accuracy.predicted, accuracy.half_a) == (0.5, 0.75, 1.0)
+    assert (accuracy.recorded, accuracy.predicted, accuracy.plain_average) == (0.5, 0.75, 1.0)
     assert (accuracy.recorded_low, accuracy.recorded_high) == (0, 1) and accuracy.n_tasks == 2
     assert (cost.recorded, cost.predicted, cost.recorded_se) == (6.0, 6.0, pytest.approx(2 / np.sqrt(2)))
     half = 12.7062 * np.sqrt(2) * np.sqrt(1.5)   # Student's t with one degree of freedom
@@ -402,9 +420,9 @@ def test_compare_by_hand():
 def table_of(rows):
     """(topology, recorded, predicted) -> a comparison of accuracy, and a cost that falls from row to row."""
     frame = pd.DataFrame([(t, r, p) for t, r, p in rows], columns=["topology", "recorded", "predicted"])
-    frame = frame.assign(domain="code", budget=5.0, half_a=0.5, unfitted=frame.recorded, recorded_se=0.1, covered=True)
+    frame = frame.assign(domain="code", budget=5.0, plain_average=0.5, unfitted=frame.recorded, recorded_se=0.1, covered=True)
     cost = frame.assign(quantity="cost", recorded=[float(len(rows) - i) for i in range(len(rows))], predicted=1.0)
-    cost["unfitted"] = cost["half_a"] = cost.recorded
+    cost["unfitted"] = cost["plain_average"] = cost.recorded
     return pd.concat([frame.assign(quantity="accuracy"), cost], ignore_index=True)
 
 
@@ -413,7 +431,7 @@ def test_summary_by_hand():
     accuracy = errors.loc["accuracy"]
     assert (accuracy.cells, accuracy.covered, accuracy.unfitted) == (2, 1.0, 0.0)
     assert accuracy.predicted == pytest.approx(20) and accuracy.bias == pytest.approx(-10)
-    assert accuracy.half_a == pytest.approx(5) and accuracy.perfect == pytest.approx(100 * np.sqrt(2 / np.pi) * 0.1)
+    assert accuracy.plain_average == pytest.approx(5) and accuracy.perfect == pytest.approx(100 * np.sqrt(2 / np.pi) * 0.1)
     assert errors.loc["cost"].predicted == pytest.approx(25)   # 1 for 2 and 1 for 1, in percent of the recorded
 
 
@@ -422,5 +440,34 @@ def test_rankings_by_hand():
     assert row.best == "feedback"   # as good as linear, and cheaper
     assert row.predicted == "star" and row.predicted_lost == pytest.approx(0.1)
     assert row.unfitted == "feedback" and row.unfitted_lost == 0 and row.unfitted_tau == pytest.approx(1)
-    assert row.half_a == "feedback" and np.isnan(row.half_a_tau)   # half_a ranks all alike
+    assert row.plain_average == "feedback" and np.isnan(row.plain_average_tau)   # plain_average ranks all alike
     assert row.predicted_tau == pytest.approx(-2 / np.sqrt(6))     # two of three pairs, one tie in one order
+
+
+# --- the committed check of the recording of two small LLMs
+
+def test_the_committed_table_compares_with_the_committed_log():
+    table, log = pd.read_csv(LOG.with_name("simulator_check.csv")), load_trajectories(LOG)
+    assert sorted(set(table.split)) == list(SPLITS)
+    split = SPLITS[-1]
+    halves = dict(zip("AB", ({task.task_id for task in half} for half in split_halves(local_tasks(), split)),
+                      strict=True))
+    for name, other in (("A", "B"), ("B", "A")):
+        part = table[(table.split == split) & (table.predicted_half == name)]
+        for column, half in (("recorded", name), ("plain_average", other)):
+            rows = log[log.task_id.isin(halves[half])].groupby(["domain", "budget", "topology"])
+            for quantity, values in (("accuracy", rows.correct.mean()), ("cost", rows.cost.mean())):
+                shown = part[part.quantity == quantity].set_index(["domain", "budget", "topology"])[column]
+                assert len(shown) == len(values)
+                assert shown.to_numpy() == pytest.approx(values.loc[shown.index].to_numpy(float), abs=1e-4)
+    inside = (table.predicted_low - 2e-4 <= table.recorded) & (table.recorded <= table.predicted_high + 2e-4)
+    assert (inside == table.covered).mean() > 0.99
+
+
+def test_the_committed_fit_is_that_of_the_committed_recording():
+    episodes, tasks = recorded_episodes()
+    found = fit_simulator(episodes, tasks, local_pool()).estimates
+    stated = pd.read_csv(LOG.with_name("simulator_fit.csv"))
+    assert found[["llm", "domain", "parameter", "n", "status"]].equals(stated[["llm", "domain", "parameter", "n",
+                                                                              "status"]])
+    assert found.value.to_numpy() == pytest.approx(stated.value.to_numpy(), rel=0.02, abs=0.02)

@@ -31,7 +31,7 @@ answer_2 = your function"""
 
 exercise_3 = """\
 Exercise 3: what is left under a cap.
-Write a function of a ledger (a table as load_ledger returns it) and a cap in USD that returns the USD which further
+Write a function of a ledger (a table as load_ledger returns it) and a cap in USD that returns how many USD further
 calls of its recording may cost. No call is in flight. `unconfirmed` is what a call that broke off may have cost at
 most, in u$ as `cost` is: nobody knows, so it is no cost, but the cap must hold whatever comes out.
 answer_3 = your function"""
@@ -156,7 +156,7 @@ def check_3(left: Callable[[pd.DataFrame, float], float] | None) -> None:
             print(f"Exercise 3: for {what} your function returned {type(given).__name__}; expected a number of USD.")
             return
         if abs(given - right) > 1e-9:
-            hint = ("a cap is in USD, a ledger in u$" if abs(given - cap) > cap + 1e-9 else
+            hint = ("a cap is in USD, a ledger in u$" if abs(given) > 10 * cap else
                     "nothing is left, which is not the same as a debt" if given < 0 else
                     "a call that broke off may have been billed, at its worst case" if "broke off" in what else
                     "whatever was billed counts, whether it was of use or not")
