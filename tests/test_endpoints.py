@@ -13,12 +13,11 @@ from fault_server import FaultServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamas_lite import clients
-from bamas_lite.endpoints import EndpointError, OpenAIChat
+from bamas_lite.endpoints import EndpointError, OpenAIChat, clients
+from bamas_lite.endpoints.reader import Answer, Fault, Text, read_answer, read_usage, retry_after
 from bamas_lite.llm import CallError, RunStopped, Usage
 from bamas_lite.pool import ATOMS, LLM, Pool
 from bamas_lite.prompts import executor_messages
-from bamas_lite.reply_reader import Answer, Fault, Text, read_answer, read_usage, retry_after
 from bamas_lite.tasks import Task
 
 KEY = "a-key-for-tests-only"

@@ -23,8 +23,6 @@ from bamas_lite.pool import ATOMS
 from bamas_lite.simulator_check import episodes_of
 from bamas_lite.wire import request_body
 
-GEMMA, SMOLLM2 = "Gemma3-270M", "SmolLM2-135M"
-
 
 @pytest.fixture(scope="module")
 def costs():
@@ -36,14 +34,12 @@ def costs():
     return sum(paid.values()) / 1e6, estimate_cost(tasks, [NEW_BUDGET], TOPOLOGIES, pool, sample=1)
 
 
-def by_kind(question):
-    """One-step problems to the one LLM, all else to the other."""
-    numbers = [word for word in question.replace(".", " ").split() if word.isdigit()]
-    return GEMMA if len(numbers) == 2 and "Write" not in question and "(1)" not in question else SMOLLM2
-
-
-def always(name):
-    return lambda question: name
+def chain(p1, k, g, n):
+    """Closed form: the share goes to g / (1 - k + g) by a factor k - g an agent."""
+    if k == 1 and g == 0:
+        return p1
+    end = g / (1 - k + g)
+    return end + (p1 - end) * (k - g) ** (n - 1)
 
 
 def said_by(check, answer, capsys):
@@ -68,27 +64,24 @@ def test_the_cap_is_what_was_paid_and_the_worst_case(costs, capsys):
         assert f"{paid + estimate.worst_usd:.2f}" not in said
 
 
-def test_a_choice_by_kind_beats_each_llm_alone(capsys):
-    assert "right. Your choice" in said_by(check_2, by_kind, capsys)
+def test_a_chain_in_closed_form_is_right(capsys):
+    assert said_by(check_2, chain, capsys) == "Exercise 2: right.\n"
 
 
 @pytest.mark.parametrize(("answer", "words"), [
-    (None, "set answer_2"), (GEMMA, "expected a function"), (always("gemma"), "expected one of"),
-    (always(None), "expected one of"), (lambda question: 1 / 0, "raised ZeroDivisionError"),
-    (always(GEMMA), "the better LLM alone has"), (always(SMOLLM2), "the better LLM alone has"),
-    (lambda question: SMOLLM2 if by_kind(question) == GEMMA else GEMMA, "the better LLM alone has"),
+    (None, "set answer_2"), (0.5, "expected a function"), (lambda p1, k, g, n: "p", "returned str"),
+    (lambda p1, k, g, n: 1 / 0, "divides by zero"), (lambda p1, k, g, n: p1[0], "raised TypeError"),
+    (lambda p1, k, g, n: p1 * k + (1 - p1) * g, "the first agent sees no answer"),
+    (lambda p1, k, g, n: p1 * k ** (n - 1), "kept ones and repaired ones"),
+    (lambda p1, k, g, n: chain(p1, k, g, min(n, 2)), "one agent too few"),
+    (lambda p1, k, g, n: chain(p1, k, g, n + (n > 1)), "one agent too many"),
+    (lambda p1, k, g, n: chain(p1, k, g, n) if n < 3 else 1 - (1 - p1) * (1 - g) ** (n - 1), "can be spoiled again"),
+    (lambda p1, k, g, n: g / (1 - k + g) + (p1 - g / (1 - k + g)) * (k - g) ** (n - 1), "divides by zero"),
+    (lambda p1, k, g, n: float("nan"), "returns nan"),
 ])
-def test_a_choice_that_is_no_better_gets_a_hint(answer, words, capsys):
+def test_a_wrong_chain_gets_a_hint(answer, words, capsys):
     said = said_by(check_2, answer, capsys)
-    assert words in said and "right. Your" not in said
-
-
-def test_a_choice_that_costs_too_much_gets_a_hint(monkeypatch, capsys):
-    made_up = {GEMMA: {"a": [1.0, 60.0], "b": [1.0, 60.0], "c": [0.0, 60.0]},
-               SMOLLM2: {"a": [0.0, 90.0], "b": [0.0, 20.0], "c": [1.0, 90.0]}}
-    monkeypatch.setattr(n08, "_outcomes", lambda: made_up)
-    said = said_by(check_2, lambda question: SMOLLM2 if question == "c" else GEMMA, capsys)
-    assert "the dearer LLM alone costs" in said and "right. Your" not in said
+    assert words in said and "right.\n" not in said
 
 
 def left(ledger, cap):

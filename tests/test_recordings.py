@@ -22,7 +22,6 @@ from bamas_lite.episode import is_instant
 from bamas_lite.llm import RunStopped
 from bamas_lite.pool import ATOMS
 from bamas_lite.provisioning import provision
-from bamas_lite.recording_store import connect
 from bamas_lite.recordings import (
     CachedChat,
     RecordingError,
@@ -32,6 +31,7 @@ from bamas_lite.recordings import (
     export_recording,
     load_ledger,
 )
+from bamas_lite.recordings.store import connect
 from bamas_lite.topologies import TOPOLOGIES, run_task, run_task_sync
 
 COST = float(Fraction(LLM.cost_atoms(20, 30), ATOMS * 10**6))
@@ -221,7 +221,7 @@ def test_the_answer_of_a_canceled_call_is_kept_if_it_comes_soon(path):
 
 
 def test_a_call_that_takes_longer_than_the_grace_counts_against_the_cap_only_and_blocks_nobody(path, monkeypatch):
-    monkeypatch.setattr("bamas_lite.recordings.GRACE_S", 0.05)
+    monkeypatch.setattr("bamas_lite.recordings.chat.GRACE_S", 0.05)
     chat = CachedChat(Live(latency_s=60), path)
 
     async def canceled():
@@ -239,7 +239,7 @@ def test_a_call_that_takes_longer_than_the_grace_counts_against_the_cap_only_and
 
 
 def test_who_waits_beside_a_canceled_caller_still_gets_the_answer(path, monkeypatch):
-    monkeypatch.setattr("bamas_lite.recordings.GRACE_S", 0.0)
+    monkeypatch.setattr("bamas_lite.recordings.chat.GRACE_S", 0.0)
     chat = CachedChat(Live(latency_s=0.2), path)
 
     async def two():
@@ -449,11 +449,11 @@ def test_a_claim_of_another_machine_ends_with_its_lease(path):
 
 
 def test_a_lease_is_renewed_while_a_call_is_in_flight(path, monkeypatch):
-    from bamas_lite import recording_writer
-    from bamas_lite.recording_writer import Call, Claim, Writer
+    from bamas_lite.recordings import writer
+    from bamas_lite.recordings.writer import Call, Claim, Writer
 
-    monkeypatch.setattr(recording_writer, "RENEW_S", 0.05)
-    monkeypatch.setattr(recording_writer, "LEASE_S", 0.4)
+    monkeypatch.setattr(writer, "RENEW_S", 0.05)
+    monkeypatch.setattr(writer, "LEASE_S", 0.4)
     chat, other = CachedChat(Live(latency_s=1.2), path), Writer(path)
 
     async def call_and_rival():
@@ -707,8 +707,8 @@ def test_files_are_written_a_few_rows_at_a_time(path, tmp_path):
     script.write_text(
         "import json, resource, sys, time\nfrom pathlib import Path\n"
         "from recorded_backend import LLM, Live, asking\n"
-        "import pandas, pyarrow.parquet\nfrom bamas_lite import recording_files\n"
-        "from bamas_lite.recording_store import connect, key_of, request_text\n"
+        "import pandas, pyarrow.parquet\nfrom bamas_lite.recordings import files\n"
+        "from bamas_lite.recordings.store import connect, key_of, request_text\n"
         "from bamas_lite.recordings import CachedChat, export_ledger, export_recording, load_ledger\n"
         "from bamas_lite.wire import request_body\n"
         "folder, n = Path(sys.argv[1]), int(sys.argv[2])\n"
@@ -721,7 +721,7 @@ def test_files_are_written_a_few_rows_at_a_time(path, tmp_path):
         "    c.execute('INSERT INTO ledger VALUES (?, ?, ?, ?, ?, 1, 2, 0, 0, ?, ?, 0.5, ?, ?)',\n"
         "              (time.time(), LLM.name, 'm', 'executor', 'task', '1000', '0', 'stop', 'ok'))\n"
         "c.execute('COMMIT')\nc.close()\n"
-        "recording_files.ROWS_AT_ONCE = 512\n"
+        "files.ROWS_AT_ONCE = 512\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "export_ledger(path, folder / 'ledger.parquet')\nexported = export_recording(path, folder / 'many.parquet')\n"
         "replay = CachedChat(None, exported)\nassert len(load_ledger(folder / 'ledger.parquet')) == n\n"

@@ -17,11 +17,10 @@ from fault_server import FaultServer
 from recorded_backend import LLM, Live, asking, lines
 from test_recordings import FORK, ask, episodes, rows, start
 
-from bamas_lite import CallError, Reply, Usage, recording_store, recording_writer
+from bamas_lite import CallError, Reply, Usage
 from bamas_lite.endpoints import EndpointError, OpenAIChat
 from bamas_lite.llm import RunStopped
 from bamas_lite.pool import ATOMS
-from bamas_lite.recording_store import connect
 from bamas_lite.recordings import (
     CachedChat,
     RecordingError,
@@ -29,7 +28,10 @@ from bamas_lite.recordings import (
     export_ledger,
     export_recording,
     load_ledger,
+    store,
+    writer,
 )
+from bamas_lite.recordings.store import connect
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
 
@@ -296,7 +298,7 @@ def test_an_export_to_a_read_only_folder(shared, path):
 
 
 def test_a_locked_recording(path, monkeypatch):
-    monkeypatch.setattr(recording_store, "BUSY_S", 0.2)
+    monkeypatch.setattr(store, "BUSY_S", 0.2)
     recorded(path, "1 + 1")
     chat = CachedChat(Live(), path)
     other = sqlite3.connect(path, isolation_level=None)
@@ -313,7 +315,7 @@ def test_a_locked_recording(path, monkeypatch):
 
 
 def test_a_recording_that_is_locked_when_a_call_fails_blocks_nobody_afterwards(path, monkeypatch):
-    monkeypatch.setattr(recording_store, "BUSY_S", 0.2)
+    monkeypatch.setattr(store, "BUSY_S", 0.2)
 
     class Locks(Live):
         def answer(self, llm, messages, max_tokens):
@@ -348,7 +350,7 @@ def small_disk(monkeypatch):
         disk.connections.append(connection)
         return connection
 
-    monkeypatch.setattr(recording_writer, "connect", limited)
+    monkeypatch.setattr(writer, "connect", limited)
     return disk
 
 

@@ -290,8 +290,10 @@ def test_what_never_occurred_stays_assumed(episodes, tasks):
 
 def test_a_critic_who_is_cut_asks_for_a_revision(episodes, tasks):
     """The chance to accept is (1 - asked) * (1 - cut) in the simulator; it must come out as it was seen."""
-    calls = [call._replace(cut=True, right=True) if call.role == "critic" and (call.earlier == "wrong" or i % 3 == 0)
-             else call for i, call in enumerate(calls_of(episodes[:2400], tasks))]
+    calls = calls_of(episodes[:2400], tasks)
+    for i, call in enumerate(calls):
+        if call.role == "critic" and (call.earlier == "wrong" or i % 3 == 0):
+            calls[i] = call._replace(cut=i % 3 == 0, right=True)
     fitted = fit_calls(calls, POOL)
     for llm in ("big", "small"):
         mine = pd.DataFrame([call for call in calls if call.role == "critic" and call.llm == llm])
@@ -420,7 +422,8 @@ def test_compare_by_hand():
 def table_of(rows):
     """(topology, recorded, predicted) -> a comparison of accuracy, and a cost that falls from row to row."""
     frame = pd.DataFrame([(t, r, p) for t, r, p in rows], columns=["topology", "recorded", "predicted"])
-    frame = frame.assign(domain="code", budget=5.0, plain_average=0.5, unfitted=frame.recorded, recorded_se=0.1, covered=True)
+    frame = frame.assign(domain="code", budget=5.0, plain_average=0.5, unfitted=frame.recorded, recorded_se=0.1,
+                         covered=True)
     cost = frame.assign(quantity="cost", recorded=[float(len(rows) - i) for i in range(len(rows))], predicted=1.0)
     cost["unfitted"] = cost["plain_average"] = cost.recorded
     return pd.concat([frame.assign(quantity="accuracy"), cost], ignore_index=True)
@@ -431,7 +434,8 @@ def test_summary_by_hand():
     accuracy = errors.loc["accuracy"]
     assert (accuracy.cells, accuracy.covered, accuracy.unfitted) == (2, 1.0, 0.0)
     assert accuracy.predicted == pytest.approx(20) and accuracy.bias == pytest.approx(-10)
-    assert accuracy.plain_average == pytest.approx(5) and accuracy.perfect == pytest.approx(100 * np.sqrt(2 / np.pi) * 0.1)
+    assert accuracy.plain_average == pytest.approx(5)
+    assert accuracy.perfect == pytest.approx(100 * np.sqrt(2 / np.pi) * 0.1)
     assert errors.loc["cost"].predicted == pytest.approx(25)   # 1 for 2 and 1 for 1, in percent of the recorded
 
 

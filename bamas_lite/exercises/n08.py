@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +21,11 @@ whatever the LLMs reply?
 answer_1 = a number, in USD"""
 
 exercise_2 = """\
-Exercise 2: two LLMs, one call.
-Collaboration is one way to use two LLMs; choosing between them is another. Write a function that reads a question
-and returns the name of the LLM that is to answer it, "Gemma3-270M" or "SmolLM2-135M", alone and asked once. On the
-held-out tasks it must have more right answers than either LLM alone, and cost less than Gemma3-270M alone. Learn
-from the training tasks: `single` (part 4) has the outcome of both LLMs on every task.
+Exercise 2: a longer chain.
+In Linear let every agent after the first keep a right answer with chance k and repair a wrong one with chance g,
+as in equation (2). Write a function of p1, k, g and n which returns the share of right answers after n agents: p1
+for n = 1, p2 for n = 2, and so on, for any chances from 0 to 1. Where does a long chain end, and when is that
+above p1?
 answer_2 = your function"""
 
 exercise_3 = """\
@@ -78,49 +77,50 @@ def check_1(cap: float | None) -> None:
         print("Exercise 1: right.")
 
 
-@cache
-def _outcomes() -> dict[str, Any]:
-    """What both LLMs did alone on the held-out tasks: LLM -> (right, cost) by question."""
-    from bamas_lite.local_study import alone, local_tasks
-    tasks = local_tasks("test")
-    single = alone(tasks).set_index(["llm", "task_id"])
-    return {llm: {task.question: single.loc[(llm, task.task_id), ["correct", "cost"]].astype(float).tolist()
-                  for task in tasks} for llm in single.index.unique("llm")}
+_CHAINS = ((0.5, 0.7, 0.2, 1), (0.5, 0.7, 0.2, 2), (0.5, 0.7, 0.2, 3), (0.9, 0.95, 0.3, 7), (0.3, 0.2, 0.8, 4),
+           (0.3, 1.0, 0.0, 5), (0.3, 0.0, 1.0, 6), (0.2, 0.99, 0.001, 300))
+"""p1, k, g, n."""
 
 
-@expects("a function of a question that returns the name of an LLM")
-def check_2(route: Callable[[str], str] | None) -> None:
-    """Check a choice between two LLMs on the held-out tasks."""
-    if route is None:
-        print("Exercise 2: set answer_2 to a function of a question.")
+def _chain(p1: float, k: float, g: float, n: int) -> float:
+    p = p1
+    for _ in range(n - 1):
+        p = p * k + (1 - p) * g
+    return p
+
+
+@expects("a function of p1, k, g and n that returns a number")
+def check_2(chain: Callable[[float, float, float, int], float] | None) -> None:
+    """Check the share of right answers after n agents."""
+    if chain is None:
+        print("Exercise 2: set answer_2 to a function of p1, k, g and n.")
         return
-    if not callable(route):
-        print("Exercise 2: expected a function of a question that returns the name of an LLM.")
+    if not callable(chain):
+        print("Exercise 2: expected a function of p1, k, g and n that returns a number.")
         return
-    outcomes = _outcomes()
-    means = {llm: np.mean(list(known.values()), axis=0) for llm, known in outcomes.items()}
-    mine = []
-    for question in next(iter(outcomes.values())):
+    for case in _CHAINS:
+        what = "for p1 = {}, k = {}, g = {}, n = {}".format(*case)
         try:
-            name = route(question)
+            given = chain(*case)
+        except ZeroDivisionError:
+            print(f"Exercise 2: {what} your function divides by zero. Hint: who keeps everything and repairs nothing?")
+            return
         except Exception as error:  # the reader's code may raise anything
-            print(f"Exercise 2: your function raised {type(error).__name__}: {error}")
+            print(f"Exercise 2: {what} your function raised {type(error).__name__}: {error}")
             return
-        if not isinstance(name, str) or name not in outcomes:
-            print(f"Exercise 2: your function returned {name!r}; expected one of {', '.join(outcomes)}.")
+        if isinstance(given, bool) or not isinstance(given, (int, float, np.number)):
+            print(f"Exercise 2: {what} your function returned {type(given).__name__}; expected a number.")
             return
-        mine.append(outcomes[name][question])
-    right, cost = np.mean(mine, axis=0)
-    best, dear = max(m[0] for m in means.values()), max(m[1] for m in means.values())
-    found = f"{100 * right:.1f}% right at {cost:.1f} u$ a task"
-    if right <= best + 1e-9:
-        print(f"Exercise 2: {found} on the held-out tasks; the better LLM alone has {100 * best:.1f}%.\n"
-              "Hint: which LLM is better at which kind of task, on the training tasks?")
-    elif cost >= dear - 1e-9:
-        print(f"Exercise 2: {found}; the dearer LLM alone costs {dear:.1f} u$.\n"
-              "Hint: where neither is right, ask the cheap one.")
-    else:
-        print(f"Exercise 2: right. Your choice has {found}; the better LLM alone {100 * best:.1f}%.")
+        p1, k, g, n = case
+        if not abs(given - _chain(*case)) < 1e-9:
+            hint = ("the first agent sees no answer" if n == 1 else
+                    "that is one agent too many" if abs(given - _chain(p1, k, g, n + 1)) < 1e-9 else
+                    "that is one agent too few" if abs(given - _chain(p1, k, g, n - 1)) < 1e-9 else
+                    "what was repaired before can be spoiled again" if n > 2 else
+                    "right answers come from two sources: kept ones and repaired ones")
+            print(f"Exercise 2: {what} your function returns {given:.4f}. Hint: {hint}.")
+            return
+    print("Exercise 2: right.")
 
 
 def _ledgers() -> list[tuple[str, pd.DataFrame, float, float]]:

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+from bamas_lite.endpoints.reader import Answer, Fault
 from bamas_lite.pool import LLM
-from bamas_lite.reply_reader import Answer, Fault
 
 MOST_BYTES = 32 * 2**20
 """Of one answer, unpacked; whatever is longer is no reply."""

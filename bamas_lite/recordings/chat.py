@@ -1,4 +1,4 @@
-"""Recordings of real calls: what was answered once is kept, is never paid twice, and can be replayed by anyone.
+"""The backend that records and replays.
 
 `CachedChat` stands between the episodes and a backend. It answers from its file what the file holds; everything else it
 asks the backend, once, and hands a reply out only after it is on the disk.
@@ -20,9 +20,9 @@ from bamas_lite.episode import check_backend
 from bamas_lite.inputs import exact, shown
 from bamas_lite.llm import CallError, ChatModel, Message, Reply, RunStopped
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
-from bamas_lite.recording_files import ExportedCalls, export_ledger, export_recording, load_ledger
-from bamas_lite.recording_miss import RecordingMiss, explain
-from bamas_lite.recording_store import (
+from bamas_lite.recordings.files import ExportedCalls
+from bamas_lite.recordings.miss import RecordingMiss, explain
+from bamas_lite.recordings.store import (
     Answer,
     Calls,
     RecordingError,
@@ -35,12 +35,9 @@ from bamas_lite.recording_store import (
     request_text,
     seconds,
 )
-from bamas_lite.recording_writer import Call, Claim, Settle, SpendCapReached, Writer
+from bamas_lite.recordings.writer import Call, Claim, Settle, Writer
 from bamas_lite.tasks import Task
 from bamas_lite.wire import bound_tokens, request_body
-
-__all__ = ["CachedChat", "RecordingError", "RecordingMiss", "SpendCapReached", "export_ledger", "export_recording",
-           "load_ledger"]
 
 GRACE_S = 5.0
 """How long a call in flight is waited for after Ctrl-C: it is paid for, so its answer should be kept."""

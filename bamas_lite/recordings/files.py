@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bamas_lite.inputs import shown
 from bamas_lite.pool import ATOMS
-from bamas_lite.recording_store import (
+from bamas_lite.recordings.store import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
     LEDGER_COLUMNS,

@@ -10,7 +10,7 @@ from bamas_lite.inputs import shown
 from bamas_lite.llm import Message, RunStopped
 from bamas_lite.pool import LLM
 from bamas_lite.prompts import section
-from bamas_lite.recording_store import request_text
+from bamas_lite.recordings.store import request_text
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from bamas_lite.llm import RunStopped
 from bamas_lite.pool import ATOMS
-from bamas_lite.recording_store import (
+from bamas_lite.recordings.store import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
     LEDGER_COLUMNS,

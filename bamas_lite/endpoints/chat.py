@@ -1,7 +1,7 @@
 """Live LLMs: any endpoint that speaks OpenAI's protocol, by the openai package's client.
 
 Nothing is made, and no key is read, before the first call. The client's own retries are switched off: here each attempt
-is read by `reply_reader`, so that what was billed is never asked for again and each fault has a name.
+is read by `reader`, so that what was billed is never asked for again and each fault has a name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from bamas_lite.clients import NO_KEY, Endpoint, in_words
+from bamas_lite.endpoints.clients import NO_KEY, Endpoint, in_words
+from bamas_lite.endpoints.reader import Answer, Fault, Text, read_answer
 from bamas_lite.inputs import shown, whole
 from bamas_lite.llm import CallError, Message, Reply, RunStopped, Usage
 from bamas_lite.pool import LLM, Pool
-from bamas_lite.reply_reader import Answer, Fault, Text, read_answer
 from bamas_lite.tasks import Task
 from bamas_lite.wire import bound_tokens, request_body
 

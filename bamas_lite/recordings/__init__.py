@@ -1,0 +1,10 @@
+"""Recordings of real calls: what was answered once is kept, is never paid twice, and can be replayed by anyone."""
+
+from bamas_lite.recordings.chat import CachedChat
+from bamas_lite.recordings.files import export_ledger, export_recording, load_ledger
+from bamas_lite.recordings.miss import RecordingMiss
+from bamas_lite.recordings.store import RecordingError
+from bamas_lite.recordings.writer import SpendCapReached
+
+__all__ = ["CachedChat", "RecordingError", "RecordingMiss", "SpendCapReached", "export_ledger", "export_recording",
+           "load_ledger"]
