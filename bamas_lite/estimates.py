@@ -103,8 +103,10 @@ def estimate_cost(tasks: Iterable[Task], budgets: Iterable[Any], topologies: Seq
             case is that of the dearest one, the expectation is the mean over them.
 
     Raises:
-        ValueError: as `generate_trajectories`.
+        ValueError: as `generate_trajectories`; an episode that the simulated LLM cannot play.
     """
+    if not isinstance(one_topology, bool):
+        raise ValueError(f"one_topology = {shown(one_topology)}: expected True or False")
     tasks, budgets, topologies, seeds = checked_factors(tasks, budgets, topologies, seeds, pool)
     for name, value, kind in (("enforcement", enforcement, Enforcement), ("casting", casting, Casting)):
         if value not in get_args(kind):
@@ -131,8 +133,12 @@ def estimate_cost(tasks: Iterable[Task], budgets: Iterable[Any], topologies: Seq
             for budget, cast in casts.items():
                 for topology, _ in cast:
                     backend.scope = (seed, topology if one_topology else None)
-                    latency += run_task_sync(tasks[number], teams[budget], topology, backend, budget,
-                                             enforcement=enforcement, casting=casting).latency_s
+                    episode = run_task_sync(tasks[number], teams[budget], topology, backend, budget,
+                                            enforcement=enforcement, casting=casting)
+                    if episode.status == "error":   # a live run would fail there, too
+                        raise ValueError(f"task {shown(tasks[number].task_id)}, budget {budget:g} u$, topology "
+                                         f"{topology!r} cannot be estimated: {episode.reason}")
+                    latency += episode.latency_s
     scale = len(tasks) / n / (len(topologies) if one_topology else 1)
     by_llm = {m.name: (scale * calls, scale * atoms * _TO_USD)
               for m in pool.llms for calls, atoms in [bill.paid.get(m.name, (0, 0))] if calls}

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from bamas_lite.masking import without_keys
+
 EXPONENTS = range(-400, 200)
 """Powers of ten that a number may have: sums of costs then fit a float, and no exponent can ask for gigabytes."""
 LONGEST = 1_000
@@ -222,7 +224,8 @@ class _StrictLoader(yaml.SafeLoader):
             if key_node.value in seen:
                 who = f"LLM {seen['name']!r}: " if "name" in seen and "llms" not in seen else ""
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{who}{key_node.value} = {seen[key_node.value]}, then {value}: the key is given twice",
+                    None, None, f"{who}{key_node.value} = {without_keys(seen[key_node.value], key_node.value)}, "
+                    f"then {without_keys(value, key_node.value)}: the key is given twice",
                     key_node.start_mark)
             seen[key_node.value] = value
         return super().construct_mapping(node, deep)

@@ -24,7 +24,7 @@ from bamas_lite.pool import Pool
 from bamas_lite.provisioning import InfeasibleBudgetError, Team, provision
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import infeasible_episode, run_task, run_task_sync
-from bamas_lite.trajectory_log import SCHEMA
+from bamas_lite.trajectory_log import MOST_COUNT, SCHEMA
 
 Backend = ChatModel | Callable[[int], ChatModel]
 """A backend, or a function (or class) that makes the backend of a seed."""
@@ -75,7 +75,12 @@ class Part:
         return self.tasks[task], self.budgets[budget], self.topologies[topology]
 
     def row(self, number: int, episode: Episode) -> dict[str, Any]:
-        return episode.row() | {"run_id": f"{self.first_row + number:07d}", "behaviour_prob": 1 / len(self.topologies),
+        row = episode.row()
+        for name in ("prompt_tokens", "completion_tokens"):
+            row[name] = min(row[name], MOST_COUNT)
+        if not row["reason"].isascii():   # words of some exception; half a surrogate pair could not be written
+            row["reason"] = row["reason"].encode("utf-8", "replace").decode("utf-8")
+        return row | {"run_id": f"{self.first_row + number:07d}", "behaviour_prob": 1 / len(self.topologies),
                                 "seed": self.seed}
 
     def infeasible(self, number: int, reason: str, backend: ChatModel) -> Episode:

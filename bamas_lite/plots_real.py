@@ -112,9 +112,10 @@ def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[floa
             for number, part in enumerate(kinds[kinds.llm == row.llm].itertuples()):
                 at = 100 * part.false_alarm, 100 * part.hit
                 ax.plot(*at, marker, color=color, mfc="none", ms=6)
-                ax.annotate(part.kind, at, (7, (-9, 4)[k % 2] + 9 * (number % 2)), textcoords="offset points", size=7,
-                            color=color)
-    ax.set(xlabel="right answers rejected (%)", ylabel="wrong answers rejected (%)", xlim=(-3, 103), ylim=(-3, 103))
+                side = -1 if part.false_alarm > 0.6 else 1     # names stay inside
+                ax.annotate(part.kind, at, (7 * side, (-9, 4)[k % 2] + 9 * (number % 2)), textcoords="offset points",
+                            size=7, color=color, ha="right" if side < 0 else "left")
+    ax.set(xlabel="right answers rejected (%)", ylabel="wrong answers rejected (%)", xlim=(-5, 105), ylim=(-7, 112))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return ax
 

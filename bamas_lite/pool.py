@@ -16,6 +16,7 @@ from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -30,6 +31,7 @@ from pydantic import (
 )
 
 from bamas_lite.inputs import exact, named_file, read_yaml, shown, whole
+from bamas_lite.masking import holds_a_key, is_secret_name, like_a_key, without_keys
 from bamas_lite.paths import DATA
 from bamas_lite.prices import Unpriced, checked_day, with_list_prices
 
@@ -49,6 +51,7 @@ class PoolError(ValueError):
 
 _EXPECTED = {"too_short": "expected a list of at least one LLM", "tuple_type": "expected a list of LLMs",
              "string_type": "expected text; put it in quotes", "string_too_short": "expected text",
+             "string_unicode": "holds half a surrogate pair, which is no text",
              "int_type": "expected a whole number", "float_type": "expected a number",
              "finite_number": "expected a finite number", "greater_than_equal": "expected at least {ge:g}",
              "less_than_equal": "expected at most {le:,}",
@@ -71,13 +74,18 @@ class _Checked(BaseModel):
     @classmethod
     def _lines(cls, error: dict[str, Any], data: dict[str, Any]) -> list[str]:
         """One fault in plain words: which field, which value, what is valid."""
-        value, field = error["input"], ".".join(map(str, error["loc"]))
+        value, field = error["input"], without_keys(".".join(map(str, error["loc"])))
         if error["type"] == "missing":
             return [f"{field} is missing"]
         if isinstance(value, Unpriced):
             return [value.fault] if value.fault else []
         if error["type"] == "extra_forbidden":
-            return [f"{field} = {shown(value)}: unknown key; known are {', '.join(cls.model_fields)}"]
+            told = without_keys(value, field)
+            hint = ("keys do not belong into a pool file; api_key_env is the NAME of the environment variable that "
+                    "holds one; ") if told != value or is_secret_name(field) else ""
+            return [f"{field} = {shown(told)}: unknown key; {hint}known are "
+                    + ", ".join(cls.model_fields)]
+        value = without_keys(value)
         words = _EXPECTED.get(error["type"], error["msg"].removeprefix("Value error, "))
         words = words.format(**error.get("ctx", {})) if error["type"] in _EXPECTED else words
         return [f"{field} = {shown(value)}: {words}" if field else words]
@@ -153,29 +161,36 @@ class LLM(_Checked):
     @field_validator("base_url")
     @classmethod
     def _is_a_url(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
+        if url is not None and not (re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url) and _has_host(url)):
             raise ValueError("expected an address such as https://api.openai.com/v1 or http://127.0.0.1:8080/v1, "
-                             "without a user name or a key in it")
+                             "without a user name or a key in it; a port is at most 65,535")
         return url
 
     @field_validator("api_key_env")
     @classmethod
     def _is_a_variable(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
-            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY; keys do not belong "
-                             "into a pool file")
+        if name is not None and (not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,39}", name) or like_a_key(name)):
+            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY (at most 40 "
+                             "letters, digits and _); keys do not belong into a pool file")
         return name
 
     @field_validator("extra_body")
     @classmethod
     def _is_json(cls, body: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
-            json.dumps(body, allow_nan=False)
-        except (TypeError, ValueError):
+            text = json.dumps(body, allow_nan=False, ensure_ascii=False)
+            text.encode("utf-8")   # not for half a surrogate pair
+            plain = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
             raise ValueError("expected a mapping of plain values, as they stand in JSON") from None
+        if not _has_text_keys(body):
+            raise ValueError("expected keys that are text; put them in quotes")
+        if holds_a_key(plain):
+            raise ValueError("holds what looks like a key, which would be recorded; keys do not belong into a pool "
+                             "file: api_key_env names the environment variable of one")
         for key in sorted(_OWN_PARAMETERS.intersection(body or ())):
             raise ValueError(f"{key} is decided by each call (a budget holds back what it can cost); leave it out")
-        return body
+        return plain
 
     @field_validator("price_in", "price_out", "price_cached_in", mode="before")
     @classmethod
@@ -232,8 +247,25 @@ class LLM(_Checked):
 def _without_key(text: str) -> str:
     """What stands where a variable's name or an address should, for a message: it may be, or hold, a key."""
     if text.startswith("http"):
+        text = without_keys(text)
         return re.sub(r"[?#].*", "?***", re.sub(r"//[^/]*@", "//***@", text))
     return text if len(text) < 8 else f"{text[:4]}..."
+
+
+def _has_host(url: str) -> bool:
+    """Whether an address names a machine, and a port only if there can be one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0   # `port` raises above 65,535
+    except ValueError:
+        return False
+
+
+def _has_text_keys(value: Any) -> bool:
+    """Whether all keys of nested mappings are text: JSON would rewrite others, and cannot sort a mixture."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _has_text_keys(item) for key, item in value.items())
+    return not isinstance(value, (list, tuple)) or all(map(_has_text_keys, value))
 
 
 def call_cost(llm: LLM, t_in: int, t_out: int) -> Fraction:
@@ -271,8 +303,8 @@ class Pool(_Checked):
         if isinstance(cause, PoolError):  # an LLM's own lines; they begin with its name, if it has one
             named = "name" in data["llms"][place[1]]
             return [line if named else f"LLM number {place[1] + 1}: {line}" for line in str(cause).splitlines()]
-        return [f"LLM number {place[1] + 1}: {shown(error['input'])}: expected a mapping with name, tier or rating, "
-                "price_in, price_out, max_tokens"]
+        return [f"LLM number {place[1] + 1}: {shown(without_keys(error['input']))}: expected a mapping with name, "
+                "tier or rating, price_in, price_out, max_tokens"]
 
     @field_validator("price_date")
     @classmethod
@@ -358,7 +390,7 @@ def load_pool(name_or_path: str | Path) -> Pool:
     path = named_file(name_or_path, "pool", DATA / "pools", PoolError)
     data = read_yaml(path, PoolError)
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise PoolError(f"{path}: expected a mapping with name and llms, found {shown(data)}")
+        raise PoolError(f"{path}: expected a mapping with name and llms, found {shown(without_keys(data))}")
     try:
         return Pool(**{"name": path.stem, **data})
     except PoolError as error:

@@ -1,12 +1,14 @@
 """List prices for LLMs whose pool file states none, from the open data set that the package genai-prices carries.
 
-Nothing is downloaded and the clock is not read: a price is that of the date which the pool states. Some providers bill
-by the hour of the day (DeepSeek did in 2025); the price taken is that of the day's dearest hour (UTC), so that a budget
-guard never counts too little. Where the data set knows no earlier price of an LLM, it gives the oldest it knows.
+Nothing is downloaded, and a price is that of the date which the pool states; the clock is read only to refuse a date
+that has not come yet, at which the data set would give the prices of today. Some providers bill by the hour of the day
+(DeepSeek did in 2025); the price taken is that of the day's dearest hour (UTC), so that a budget guard never counts too
+little. Where the data set knows no earlier price of an LLM, it gives the oldest it knows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,6 +22,8 @@ PRICES = {"price_in": "input_mtok", "price_out": "output_mtok", "price_cached_in
 
 _BEYOND_TOKENS = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
 """What some LLMs bill besides prompt and completion tokens: with these, no two prices say what a call costs."""
+
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")   # fromisoformat also takes the weeks of a year
 
 _TIMES_OF_DAY = tuple(timedelta(minutes=minutes) for minutes in range(0, 24 * 60, 15))
 
@@ -105,17 +109,28 @@ def with_list_prices(llms: Iterable[Any], price_date: Any = None, pool_date: Any
     no LLM at all stays as it is, for whoever checks it.
     """
     day = pool_date if price_date is None else price_date
+    try:
+        fault = not isinstance(day, (str, type(None))) or (price_date is not None and not checked_day(price_date))
+    except PriceError:
+        fault = True
+    if fault:   # of the pool's own field: it is told there
+        return [dict.fromkeys(("price_in", "price_out"), Unpriced("")) | m if isinstance(m, dict) else m for m in llms]
     return [_priced(m, day) if isinstance(m, dict) else m for m in llms]
 
 
 def checked_day(day: Any) -> date:
-    """The date of a text such as "2026-01-16"; PriceError for anything else."""
+    """The date of a text such as "2026-01-16"; PriceError for anything else, and for a day that has not come yet."""
+    if isinstance(day, date):
+        raise PriceError(f'expected text; put it in quotes: "{day:%Y-%m-%d}"')
     try:
-        if isinstance(day, str) and len(day) == len("2026-01-16"):
-            return date.fromisoformat(day)
+        found = date.fromisoformat(day) if isinstance(day, str) and re.fullmatch(_DAY, day) else None
     except ValueError:
-        pass
-    raise PriceError('expected a day such as "2026-01-16"')
+        found = None
+    if found is None:
+        raise PriceError('expected a day such as "2026-01-16"')
+    if found > datetime.now(UTC).date() + timedelta(days=1):   # somewhere it is tomorrow already
+        raise PriceError("this day has not come yet, and nobody knows its prices")
+    return found
 
 
 def _priced(m: dict[str, Any], day: Any) -> dict[str, Any]:

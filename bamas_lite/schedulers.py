@@ -130,11 +130,31 @@ def _in_worker(stop: Any, started: Any) -> None:
     global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the run in good order
+    if os.name == "posix":  # elsewhere a process is ended without being asked
+        signal.signal(signal.SIGTERM, _leave)
     started.set()
 
 
+_at_work = _leaving = False
+
+
+def _leave(*_: Any) -> None:
+    """SIGTERM, which all workers get when one of them died: calls in flight are paid for, so they come first."""
+    global _leaving
+    _leaving = True
+    if not _at_work:
+        os._exit(1)
+
+
 def _part_in_process(part: Part, concurrency: int) -> _Outcome:
-    return _outcome(part, concurrency, _stop.is_set)
+    global _at_work
+    _at_work = True
+    try:
+        return _outcome(part, concurrency, lambda: _leaving or _stop.is_set())
+    finally:
+        _at_work = False
+        if _leaving:  # nobody reads the outcome, and the one that died may have the lock of the way back
+            os._exit(1)
 
 
 # --- Dask ---

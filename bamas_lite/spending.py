@@ -14,6 +14,7 @@ from bamas_lite.episode import check_backend
 from bamas_lite.inputs import exact, shown
 from bamas_lite.llm import ChatModel, RunStopped
 from bamas_lite.parts import Backend, backend_of
+from bamas_lite.pool import ATOMS
 
 PAID_CONCURRENCY = 16
 """Episodes in flight at once with a backend that costs money, unless the caller says otherwise."""
@@ -49,6 +50,9 @@ def recorded(backend: Backend, seeds: Sequence[int], log: Path | None, spend_cap
     cap = None if spend_cap_usd is None else exact(spend_cap_usd, "spend_cap_usd")
     if cap is not None and cap < 0:
         raise ValueError(f"spend_cap_usd = {shown(spend_cap_usd)}: expected at least 0 USD")
+    if cap and cap * ATOMS * 10**6 < 1:
+        raise ValueError(f"spend_cap_usd = {shown(spend_cap_usd)}: is less than the smallest amount that is counted "
+                         f"({1e-6 / ATOMS:g} USD); expected 0 for no new calls at all, or more than that")
     first = backend_of(backend, seeds[0])
     check_backend(first)
     caches = is_recording(first)

@@ -30,7 +30,7 @@ from bamas_lite.pool import Pool, load_pool
 from bamas_lite.provisioning import TOKEN_LIMITS
 from bamas_lite.schedulers import check_scheduler, in_processes, on_cluster, other_hosts, worker_processes
 from bamas_lite.spending import PAID_CONCURRENCY, Bar, is_paid, is_recording, recorded, say_what_is_saved
-from bamas_lite.tasks import Task
+from bamas_lite.tasks import Task, check_task
 from bamas_lite.topologies import TOPOLOGIES
 from bamas_lite.trajectory_log import (
     MANIFEST,
@@ -131,6 +131,8 @@ def generate_trajectories(tasks: Iterable[Task], budgets: Iterable[Any], *, pool
             survive the loss of workers, and send the rows back, so that they need no disk in common with the caller.
             A recording does need one: SQLite's locks hold on one machine's own disk only. Paid calls are therefore
             refused where workers run on other machines, since neither the cap nor "never twice" would hold there.
+            The calls of servers of your own cost nothing: set `backend.paid = False`. Then nothing is recorded, no cap
+            is held, and each machine's workers ask the pool's addresses themselves.
         spend_cap_usd: USD that the recording may cost in all, over all sittings; with a CachedChat its cap is set.
         retry_errors: compute parts again that hold episodes of status `error`, also those of a finished log; what was
             answered or billed comes from the recording.
@@ -207,6 +209,9 @@ def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, 
     for name, value in (("workers", workers), ("tasks_per_part", tasks_per_part),
                         ("concurrency", 1 if concurrency is None else concurrency)):
         whole(value, name, 1)
+    for name, value in (("retry_errors", retry_errors), ("progress", progress)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} = {shown(value)}: expected True or False")
     if path is not None and checked_path(path).suffix != ".parquet":
         raise ValueError(f"path = {str(path)!r}: expected a file name that ends in .parquet")
     if scheduler is not None:
@@ -224,7 +229,9 @@ def _checked_run(tasks, budgets, topologies, seeds, pool, backend, enforcement, 
                              f"SimulatedLLM, or a function of a module): {error}") from None
     if scheduler is not None and is_paid(first) and (others := other_hosts(scheduler)):
         raise ValueError(f"scheduler: has workers on {', '.join(others)}; calls of {first.name!r} cost money, and "
-                         "their recording and cap hold on one machine only: expected workers on this machine")
+                         "their recording and cap hold on one machine only: expected workers on this machine (or, for "
+                         "servers of your own that cost nothing, a backend whose attribute `paid` is False: then "
+                         "nothing is recorded)")
     concurrency = concurrency or (PAID_CONCURRENCY if is_paid(first) else 1)
     return (_Run(*factors, pool, backend, enforcement, casting, tasks_per_part),
             _How(workers, concurrency, scheduler, retry_errors, progress, first))
@@ -247,6 +254,7 @@ def checked_factors(tasks: Iterable[Task], budgets: Iterable[Any], topologies: S
     for task in tasks:
         if not isinstance(task, Task):
             raise ValueError(f"tasks holds {shown(task)}: expected Task objects, as load_tasks returns them")
+        check_task(task)   # before the first call, not before the one that cannot be made
     for seed in seeds:
         if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
             raise ValueError(f"seeds holds {shown(seed)}: expected whole numbers of at most 64 bits")

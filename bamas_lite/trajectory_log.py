@@ -25,8 +25,12 @@ SCHEMA = pa.schema([
 ])
 """One row an episode: `budget` and `cost` in u$, `latency_s` in seconds, `status` ok, infeasible or error.
 
-`correct` is missing unless the status is ok: what was not run to its end is not graded.
+`correct` is missing unless the status is ok: what was not run to its end is not graded. Token counts end at MOST_COUNT:
+providers have reported nonsense, and an episode's cost is exact all the same.
 """
+
+MOST_COUNT = 2**31 - 1
+"""The largest token count of a log, whose columns have 32 bits."""
 
 STATUSES = ("ok", "infeasible", "error")
 MANIFEST = b"bamas_lite"

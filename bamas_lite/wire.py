@@ -6,11 +6,31 @@ key to know which request a call would have been.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from bamas_lite.few_shot import render
 from bamas_lite.llm import Message, bound_prompt_tokens
 from bamas_lite.pool import LLM
+
+
+@dataclass
+class Attempts:
+    """What the attempts of one call may have cost without telling us; who keeps a spend cap sets it around the call.
+
+    A backend adds to `doubtful` the worst case (atoms) of each attempt of which nobody knows whether it was billed,
+    and before it repeats such an attempt it awaits `hold` with the worst case of the next one. `hold` raises RunStopped
+    where the cap leaves no room: then there is no further attempt.
+    """
+
+    hold: Callable[[int], Awaitable[None]]
+    doubtful: int = 0
+
+
+ATTEMPTS: ContextVar[Attempts | None] = ContextVar("attempts", default=None)
+"""The attempts of the call that is being made; None: nobody keeps a cap."""
 
 
 def request_body(llm: LLM, messages: list[Message], max_tokens: int, temperature: float = 0.0) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from time import time
 from typing import Any
@@ -29,13 +29,16 @@ from bamas_lite.llm import Usage
 from bamas_lite.pool import ATOMS, Pool
 from bamas_lite.prompts import PLANNER_SYSTEM, REVIEW_FORMAT, section
 
-UNBILLED = ("429", "429 date", "500", "timeout", "dropped", "malformed json", "html", "empty choices", "cut body",
-            "error object")
+UNBILLED = ("429", "429 date", "429 odd headers", "500", "timeout", "dropped", "malformed json", "html",
+            "empty choices", "cut body", "error object")
 """Faults for which nothing is billed: the client may ask again."""
 BILLED = ("empty choices billed", "missing usage", "refusal", "content filter", "cut reply", "overrun", "null content",
-          "tool calls", "several choices", "text/plain", "billed error", "gzip")
+          "tool calls", "several choices", "text/plain", "billed error", "gzip", "no resources", "SAFETY",
+          "unknown word", "no word", "END_TURN", "MAX_TOKENS", "empty text", "blank text", "choice error",
+          "odd headers")
 """Faults of a reply that is billed: asking again would pay twice."""
-FINAL = ("400", "401", "402", "403", "404", "quota", "long wait", "redirect")
+FINAL = ("400", "401", "402", "403", "404", "quota", "long wait", "redirect", "odd redirect",
+         "escaped echo", "echo of headers")
 """Faults that no second attempt mends."""
 ODD = ("trickle", "huge body", "bomb", "no object", "deep json", "nan", "bad utf-8", "bad gzip", "no http",
        "garbage usage", "strange shapes")
@@ -54,6 +57,7 @@ class Request:
     fault: str | None
     usage: Usage | None = None
     finish_reason: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def answer(body: dict[str, Any], answers: Mapping[str, str] | None = None) -> str:
@@ -168,7 +172,7 @@ class FaultServer:
         words = headers.get("authorization", "").split()
         key = words[1] if len(words) == 2 else None
         fault = self._draw(raw, body, attempt)
-        request = Request(path, body, key, attempt, fault)
+        request = Request(path, body, key, attempt, fault, headers=headers)
         self.requests.append(request)
         if path not in ("/v1/chat/completions", "/v1/completions"):
             return _http(404, _error(f"Unknown request URL: {path}")), "keep"
@@ -191,9 +195,11 @@ class FaultServer:
         finish = "stop"
         if completion > limit:
             completion, text, finish = limit, text[:4 * limit], "length"
-        if fault == "cut reply":
+        if fault in _REASONS:
+            finish = _REASONS[fault]
+        if fault in ("cut reply", "MAX_TOKENS"):
             completion = max(1, min(completion, limit) // 2)
-            text, finish = text[:2 * completion], "length"
+            text, finish = text[:2 * completion], "MAX_TOKENS" if fault == "MAX_TOKENS" else "length"
         elif fault == "overrun":
             completion = limit + 7
         elif fault == "empty choices billed":
@@ -205,6 +211,10 @@ class FaultServer:
             message |= {"content": None, "refusal": "I cannot help with that."}
         elif fault == "content filter":
             finish, message["content"] = "content_filter", text[:5]
+        elif fault == "empty text":
+            message["content"] = ""
+        elif fault == "blank text":
+            message["content"] = " \n" if "prompt" in request.body else [{"type": "text", "text": " \n"}]
         elif fault == "null content":
             message["content"] = None
         elif fault == "tool calls":
@@ -218,6 +228,8 @@ class FaultServer:
             choice["message"] = message
         data: dict[str, Any] = {"id": f"reply-{len(self.requests)}", "object": "chat.completion", "created": 0,
                                 "model": request.body["model"], "choices": [choice], "usage": usage}
+        if fault == "choice error":
+            choice |= {"finish_reason": "error", "error": {"code": 502, "message": "The upstream has failed."}}
         if fault == "empty choices billed":
             data["choices"] = []
         elif fault == "missing usage":
@@ -230,6 +242,8 @@ class FaultServer:
             data |= {"choices": [], "error": {"code": 502, "message": "The provider broke off."}}
         request.usage, request.finish_reason = usage_of(usage), finish
         body = json.dumps(data).encode()
+        if fault == "odd headers":
+            return _http(200, body, "application/json; charset=\u00e9", _ODD), "keep"
         if fault == "gzip":
             return _http(200, gzip.compress(body), extra="Content-Encoding: gzip\r\n"), "keep"
         return _http(200, body, "text/plain" if fault == "text/plain" else "application/json"), "keep"
@@ -259,15 +273,32 @@ def _rate_limit(server: FaultServer, request: Request) -> tuple[bytes, str]:
     return _http(429, _error("Rate limit reached", code="rate_limit_exceeded"), extra=extra), "keep"
 
 
+def _echo(server: FaultServer, request: Request) -> tuple[bytes, str]:
+    """The key in JSON's escapes, at the end of what is shown of a message, and again in JSON within JSON."""
+    key = "".join(f"\\u{ord(sign):04X}" for sign in request.key or "")
+    slashes = (request.key or "").replace("/", "\\/")
+    inner = json.dumps({"slashes": slashes, "again": key})
+    message = json.dumps(f"{'x' * 150} {inner} and ")[1:-1] + key
+    return _http(401, f'{{"error": {{"message": "{message}"}}}}'.encode()), "keep"
+
+
 def _constant(body: bytes, then: str = "keep") -> Callable[..., tuple[bytes, str]]:
     return lambda server, request: (body, then)
 
 
+_ODD = "X-Odd: \u00e9\u00ff\r\nSet-Cookie: a=\u00e9\r\n"
+_REASONS = {"no resources": "insufficient_system_resource", "SAFETY": "SAFETY", "unknown word": ["new", "word"],
+            "no word": None, "END_TURN": "END_TURN"}
 _HTML = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
 _PLAIN: dict[str | None, Callable[[FaultServer, Request], tuple[bytes, str]]] = {
     "429": _rate_limit,
     "429 date": lambda server, request: (_http(429, _error("Rate limit reached"), extra="Retry-After: " + formatdate(
         time() + 1, usegmt=True) + "\r\n"), "keep"),
+    "429 odd headers": _constant(_http(429, _error("Rate limit reached"), extra=_ODD + "Retry-After: \u00e9\r\n")),
+    "odd redirect": _constant(_http(307, b"", extra="Location: http://.xn--a/\u00e9\u00ff/else\r\n")),
+    "escaped echo": _echo,
+    "echo of headers": lambda server, request: (
+        _http(401, _error("Not accepted: " + json.dumps(request.headers))), "keep"),
     "500": _constant(_http(500, _error("The server had an error"))),
     "timeout": _constant(b"", "hang"),
     "dropped": _constant(b"", "abort"),

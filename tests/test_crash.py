@@ -141,5 +141,6 @@ def test_a_worker_process_that_is_killed(unbroken, tmp_path):
         killer.start()
         log = run(path, server.base_url, workers=2)
         assert killed
-        check_money(server, recording, tmp_path, lost=2 * 4 * 3)
+        # the other worker finishes its calls; elsewhere it is ended without being asked
+        check_money(server, recording, tmp_path, lost=4 * 3 * (1 if os.name == "posix" else 2))
         check_rows(log, unbroken, recording, server.base_url)

@@ -3,10 +3,12 @@
 import asyncio
 import email.utils
 import json
+import os
 import pickle
 import socket
 import time
 import traceback
+from urllib.parse import quote
 
 import pytest
 from fault_server import FaultServer
@@ -43,6 +45,19 @@ def ask(backend, model, *, times=1, tokens=100, messages=MESSAGES):
     return outcomes if times > 1 else outcomes[0]
 
 
+def ask_twice(backend, model, pause_s=0.0):
+    """The replies to two calls, the second after the first."""
+    async def calls():
+        try:
+            first = await backend.complete(model, MESSAGES, max_tokens=100)
+            await asyncio.sleep(pause_s)
+            return first, await backend.complete(model, MESSAGES, max_tokens=100)
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(calls())
+
+
 def stopped(backend, model) -> str:
     """The message of the EndpointError of a call; it can be pickled and names LLM, model and address."""
     error = ask(backend, model)
@@ -69,13 +84,42 @@ def test_what_is_sent_is_the_request(fields, path, monkeypatch):
     assert reply.latency_s > 0
 
 
-def test_no_key_is_read_where_none_is_needed(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_BASE_URL"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1/never")
+@pytest.mark.parametrize("own", [None, KEY])
+def test_what_is_meant_for_one_provider_reaches_no_other(own, monkeypatch):
+    """The headers are the same whatever variables the openai package reads, also where no key is needed."""
+    monkeypatch.setenv("SMALL_KEY", KEY)
+    options = {"api_key_env": own and "SMALL_KEY"}
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    with FaultServer(plan=lambda body, attempt: "echo of headers" if attempt == 2 else None) as server:
+        assert ask(OpenAIChat(), llm(server, **options)).text
+        secret = "another-key-for-another-provider"
+        for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "WEBHOOK_SECRET"):
+            monkeypatch.setenv(f"OPENAI_{name}", secret)
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/never")
+        monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"Authorization: Bearer {secret}\nX-Team: {secret}\n"
+                           f"Host: {secret}\nUser-Agent: {secret}\nContent-Type: {secret}\nX-Odd: \u00e9\nno header")
+        assert ask(OpenAIChat(), llm(server, **options)).text
+        assert secret not in str(ask(OpenAIChat(), llm(server, **options)))
+    first, *others = (request.headers for request in server.requests)
+    assert others == [first, first] and first["authorization"] == f"Bearer {own or clients.NO_KEY}"
+    assert set(first) == {"host", "accept", "accept-encoding", "connection", "content-type", "content-length",
+                          "user-agent", "authorization", "x-stainless-retry-count"}
+
+
+def test_no_cookie_is_kept():
+    with FaultServer(plan=lambda body, attempt: None if attempt else "odd headers") as server:
+        assert all(reply.text for reply in ask_twice(OpenAIChat(), llm(server)))
+    assert len(server.requests) == 2 and "cookie" not in server.requests[1].headers
+
+
+@pytest.mark.parametrize("idle_s, connections", [(30.0, 1), (0.01, 2)])
+def test_connections_that_a_server_may_be_closing_are_not_used(idle_s, connections, monkeypatch):
+    assert clients.IDLE_S < 5   # what common servers keep theirs for
+    monkeypatch.setattr(clients, "IDLE_S", idle_s)
     with FaultServer() as server:
-        assert ask(OpenAIChat(), llm(server)).text
-    assert server.requests[0].key == clients.NO_KEY
+        assert all(reply.text for reply in ask_twice(OpenAIChat(), llm(server), pause_s=0.1))
+    assert server.connections == connections
 
 
 def test_a_proxy_of_the_environment_is_not_used_for_loopback(monkeypatch):
@@ -133,7 +177,11 @@ def message(content, **more):
     (body(message("hi") | {"finish_reason": None}), Text("hi", Usage(9, 90), "stop")),
     (body(message("hi") | {"finish_reason": "length"}), Text("hi", Usage(9, 90), "length")),
     (body(message(None) | {"finish_reason": "length"}), Text("", Usage(9, 90), "length")),   # all spent on thoughts
-    (body(message("")), Text("", Usage(9, 90), "stop")),
+    (body(message("") | {"finish_reason": "MAX_TOKENS"}), Text("", Usage(9, 90), "length")),
+    *((body(message("hi") | {"finish_reason": reason}), Text("hi", Usage(9, 90), "stop")) for reason in (
+        "eos", "eos_token", "end_turn", "stop_sequence", "completed", "COMPLETE", "STOP", "")),
+    *((body(message("hi") | {"finish_reason": reason}), Text("hi", Usage(9, 90), "length")) for reason in (
+        "max_tokens", "model_length", "max_output_tokens", "Length")),
     (body(message("hi", tool_calls=[], refusal="")), Text("hi", Usage(9, 90), "stop")),
     (body(message([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}])),
      Text("ab", Usage(9, 90), "stop")),
@@ -147,6 +195,12 @@ def test_replies_that_can_be_used(data, read):
 
 @pytest.mark.parametrize("data, words", [
     (body(message(None)), "without text"), (body(message(7)), "without text"), (body({}), "without text"),
+    (body(message("")), "without text"), (body({"text": " \n"}), "without text"),
+    (body(message("") | {"finish_reason": None}), "without text"), (body(message([])), "without text"),
+    (body(message([{"type": "text", "text": ""}, {"type": "image"}])), "without text"),
+    *((body(message("#### 5") | {"finish_reason": reason}), f"broke off the reply ({reason})") for reason in (
+        "insufficient_system_resource", "SAFETY", "RECITATION", "abort", "network_error", "a new word", 5)),
+    (body(message("#### 5") | {"finish_reason": {"a": 1}}), 'broke off the reply ({"a": 1})'),
     (body(message("No", refusal="I will not.")), "refuses: I will not."),
     (body(message("hal") | {"finish_reason": "content_filter"}), "content_filter"),
     (body(message(None, tool_calls=[{"id": "1"}])), "tool"),
@@ -154,7 +208,7 @@ def test_replies_that_can_be_used(data, read):
      "79 of 100"),
     (body(), "without choices"), (body(choices=None), "without choices"), (body(choices=[None]), "without choices"),
     (body(error={"code": 429, "message": "busy"}), "busy"),
-    (body(message("hal") | {"error": {"code": 502, "message": "broke off"}}), "broke off"),
+    (body(message("hal") | {"error": {"code": 502, "message": "broke off"}}), "that was billed: broke off"),
     (b'{"usage": {"prompt_tokens": 9, "completion_tokens": 90}, "choices": [{"mess', "malformed JSON")])
 def test_faults_that_were_billed_end_the_call(data, words):
     fault = read_answer(Answer(200, {}, data), llm(), 100)
@@ -213,6 +267,22 @@ def test_statuses(status, error, ends, inside):
 def test_what_cannot_be_read_is_asked_for_again(answer):
     fault = read_answer(answer, llm(), 100)
     assert fault.ends == "attempt" and fault.usage is None and fault.words.isprintable()
+
+
+def test_words_of_any_depth():
+    """Reading JSON, and writing it again, fail at different depths."""
+    for depth in range(300, 1100):
+        deep = b"[" * depth + b"]" * depth
+        for data in (b'{"error": {"message": %s}}', b'{"choices": [{"message": {"refusal": %s}}]}',
+                     b'{"choices": [{"finish_reason": %s}]}'):
+            assert read_answer(Answer(200, {}, data % deep), llm(), 100).words.isprintable()
+
+
+def test_a_key_where_a_page_is_shortened():
+    for start in range(1970, 2001):
+        page = b"<p>".ljust(start, b"x").replace(b"x", b"<p></p>", 280)[:start] + b">" + KEY.encode() + b" was your key"
+        fault = read_answer(Answer(500, {}, page, hidden=clients.Key(KEY).hide), llm(), 100)
+        assert KEY[:4] not in fault.words and "500" in fault.words
 
 
 _JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -318,27 +388,77 @@ def test_a_key_that_is_mended_is_used_at_once(monkeypatch):
 
 def everything_about(error: BaseException, backend: OpenAIChat) -> str:
     return "".join([str(error), repr(error), str(vars(error)), str(pickle.dumps(error)), repr(backend), str(
-        pickle.dumps(backend)), *traceback.format_exception(error)])
+        pickle.dumps(backend)), *traceback.format_exception(error),
+                    *traceback.TracebackException.from_exception(error, capture_locals=True).format()])
 
 
-@pytest.mark.parametrize("kind", ["401", "echo", "no http", "dropped", "html", "timeout", "unreachable"])
+@pytest.mark.parametrize("kind", ["401", "echo", "escaped echo", "echo of headers", "no http", "dropped", "html",
+                                  "timeout", "unreachable", "echo in address", "no client"])
 def test_the_key_is_in_no_message(kind, monkeypatch):
+    """Nor in the variables of the frames of a traceback."""
+    KEY = "a/key+for/tests-only"   # noqa: N806 - with signs that are escaped
     monkeypatch.setenv("SMALL_KEY", KEY)
     with FaultServer(plan=lambda body, attempt: kind) as server:
         model = llm(server, api_key_env="SMALL_KEY")
         if kind == "echo":
             server._answer = lambda request, fault: (
                 b"HTTP/1.1 400 Bad\r\nContent-Length: 900\r\n\r\n" + (f"{KEY} " * 20).encode().ljust(900), "keep")
+        elif kind == "echo in address":
+            server._answer = lambda request, fault: (
+                f"HTTP/1.1 307 Go\r\nLocation: /?key={quote(KEY, '')}\r\nContent-Length: 0\r\n\r\n".encode(), "keep")
+        elif kind == "no client":
+            monkeypatch.setenv("HTTP_PROXY", "no-protocol://127.0.0.1")
+            model = llm(api_key_env="SMALL_KEY", base_url="http://example.invalid/v1")
         elif kind == "unreachable":
             model = llm(api_key_env="SMALL_KEY", base_url=f"http://127.0.0.1:{free_port()}/v1")
         backend = OpenAIChat(max_retries=1, backoff_s=0.001, timeout_s=0.1)
         error = ask(backend, model)
-        assert all(request.key == KEY for request in server.requests) and (server.requests or kind == "unreachable")
+        assert all(request.key == KEY for request in server.requests) and (
+            server.requests or kind in ("unreachable", "no client"))
     assert isinstance(error, (CallError, EndpointError)) and error.__context__ is error.__cause__ is None
-    assert KEY[:6] not in everything_about(error, backend)   # nor a part of it, where a text is shortened
-    assert "***" in str(error) or kind not in ("401", "echo")
+    everything = everything_about(error, backend)
+    # nor a part of it, where a text is shortened
+    assert KEY[:8] not in everything and KEY[-8:] not in everything and quote(KEY, "")[:8] not in everything
+    assert "u0061" not in everything.lower()
+    assert "***" in str(error) or not any(word in kind for word in ("401", "echo"))
     with FaultServer(reply=lambda body: f"Your key is {KEY}\n#### 5") as server:
         assert ask(OpenAIChat(), llm(server, api_key_env="SMALL_KEY")).text == "Your key is ***\n#### 5"
+
+
+def test_the_key_is_in_no_frame_of_a_call_that_is_canceled_or_has_no_key(monkeypatch):
+    async def canceled():
+        backend = OpenAIChat()
+        call = asyncio.ensure_future(backend.complete(llm(server, api_key_env="SMALL_KEY"), MESSAGES, max_tokens=100))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        try:
+            await call
+        except asyncio.CancelledError as error:
+            return error, backend
+        finally:
+            await backend.aclose()
+
+    monkeypatch.setenv("SMALL_KEY", KEY)
+    with FaultServer(plan=lambda body, attempt: "timeout") as server:
+        error, backend = asyncio.run(canceled())
+    everything = everything_about(error, backend)
+    assert isinstance(error, asyncio.CancelledError) and "in complete" in everything and KEY not in everything
+    # None of the client's frames, whose variables are beyond us.
+    assert traceback.extract_tb(error.__traceback__)[-1].name == "attempt"
+    monkeypatch.setenv("SMALL_KEY", f"{KEY} and a word")
+    error = ask(backend, llm(base_url="http://127.0.0.1:1/v1", api_key_env="SMALL_KEY"))
+    assert "holds spaces" in str(error) and KEY not in everything_about(error, backend)
+
+
+@pytest.mark.parametrize("form", [
+    lambda key: key, str.upper, lambda key: quote(key, ""), lambda key: json.dumps(key).replace("/", "\\/"),
+    lambda key: json.dumps(json.dumps(key)), lambda key: "".join(f"\\u{ord(sign):04x}" for sign in key),
+    lambda key: key.replace("a", "\\\\u0061")])
+def test_a_key_is_hidden_in_any_form(form):
+    key = clients.Key("s\"a\\cr/e+t%")
+    assert key.hide(f"The key <{form(key.value)}>") in ("The key <***>", 'The key <"***">', 'The key <"\\"***\\"">')
+    assert key.hide("secret") == "secret" and key == clients.Key(key.value) and key.value not in repr(key)
 
 
 def test_a_word_instead_of_a_key_is_no_secret(monkeypatch):
@@ -373,7 +493,9 @@ def test_wrong_use_is_told_in_one_line(monkeypatch):
         short = server.base_url.removesuffix("/v1")
         assert "base_url" in stopped(backend, llm(base_url=short, api_key_env="SMALL_KEY"))
         assert len(server.requests) == 3
-    assert "no client can be made" in stopped(backend, llm(base_url="http://127.0.0.1:99999999/v1"))
+    with monkeypatch.context() as patch:
+        patch.setenv("HTTP_PROXY", "no-protocol://127.0.0.1")
+        assert "no client can be made" in stopped(backend, llm(base_url="http://example.invalid/v1"))
     words = stopped(backend, llm(base_url=f"http://127.0.0.1:{free_port()}/v1"))
     assert "no connection: 2 attempts failed" in words and "base_url" in words
 

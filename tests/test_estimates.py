@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamas_lite import LLM, TOPOLOGIES, Pool, Reply, SimulatedLLM, Usage, load_pool, load_tasks, run_task_sync
+from bamas_lite import (
+    LLM,
+    TOPOLOGIES,
+    Pool,
+    Reply,
+    SimulatedLLM,
+    Usage,
+    estimates,
+    load_pool,
+    load_tasks,
+    run_task_sync,
+)
 from bamas_lite.estimates import estimate_cost
 from bamas_lite.prompts import CRITIC_SYSTEM, MAX_PLAN_STEPS, PLANNER_SYSTEM, section
 from bamas_lite.recordings import CachedChat
@@ -254,9 +265,21 @@ def test_other_domains_and_parameters():
     ({"tasks": []}, "tasks is empty"), ({"budgets": [-1]}, "budget = -1"), ({"topologies": ["ring"]}, "unknown 'ring'"),
     ({"pool": "paper"}, "pool = 'paper': expected a Pool"), ({"sample": 0}, "sample = 0: expected a whole number"),
     ({"concurrency": 0}, "concurrency = 0"), ({"enforcement": "strict"}, "enforcement = 'strict': expected 'reserve'"),
-    ({"casting": None}, "casting = None: expected 'paper' or 'code'"), ({"seeds": []}, "seeds is empty")])
+    ({"casting": None}, "casting = None: expected 'paper' or 'code'"), ({"seeds": []}, "seeds is empty"),
+    ({"one_topology": 1}, "one_topology = 1: expected True or False"),
+    ({"one_topology": "no"}, "one_topology = 'no': expected True or False")])
 def test_wrong_arguments(change, words):
     given_ = {"tasks": TASKS, "budgets": BUDGETS, "topologies": TOPOLOGIES, "pool": PAPER} | change
     with pytest.raises(ValueError) as caught:
         estimate_cost(**given_)
     assert words in str(caught.value)
+
+
+def test_an_episode_that_cannot_be_played_is_no_estimate(monkeypatch):
+    """It would make the estimate too small, without a word."""
+    def body(llm, messages, *rest):
+        raise TypeError("no such style")
+
+    monkeypatch.setattr(estimates, "request_body", body)
+    with pytest.raises(ValueError, match=r"budget 500 u\$, topology 'star' cannot be estimated: .*no such style"):
+        estimate_cost(TASKS[:2], [500], ["star"], PAPER)

@@ -132,7 +132,7 @@ def test_two_thousand_calls_with_a_fault_in_five(unharmed):
     # Replies that break max_tokens are counted.
     assert sum(episode.provider_overrun for episode in episodes) == server.counts["overrun"] > 0
     met = backend.faults
-    assert met["HTTP 429"] == server.counts["429"] + server.counts["429 date"] > 0
+    assert met["HTTP 429"] == sum(server.counts[kind] for kind in ("429", "429 date", "429 odd headers")) > 0
     assert met["HTTP 500"] == server.counts["500"] > 0 and met["no answer within 5 s"] == server.counts["timeout"]
     assert met["the LLM refuses"] == server.counts["refusal"] > 0
     odd_but_good = sum(server.counts[kind] for kind in GOOD)
@@ -163,7 +163,8 @@ def once(kind, *, episode=False, **options):
         return asyncio.run(call()), server, backend
 
 
-AGAIN = {"429": "429: Rate limit reached", "429 date": "429", "500": "500: The server had an error",
+AGAIN = {"429": "429: Rate limit reached", "429 date": "429", "429 odd headers": "429: Rate limit reached",
+         "500": "500: The server had an error",
          "timeout": "no answer within 0.3 s", "dropped": "dropped (RemoteProtocolError", "malformed json": "malformed",
          "html": "text/html instead of JSON: 502 Bad Gateway", "empty choices": "without choices",
          "cut body": "broke off (RemoteProtocolError after 46 bytes)", "error object": "502: Provider returned error"}
@@ -189,7 +190,7 @@ def test_what_was_not_billed_is_asked_for_again_and_then_given_up(kind):
     assert f"{retries + 1} attempts failed" in str(error) and f"({retries + 1} times)" in str(error)
     assert len(server.requests) == retries + 1 and not server.billed
     assert sum(backend.faults.values()) == retries + 1
-    known = kind in ("429", "429 date", "500", "error object", "strange shapes")   # the server tells us
+    known = kind in ("429", "429 date", "429 odd headers", "500", "error object", "strange shapes")   # it tells us
     most = server.requests[0].body["max_tokens"] * int(1.1 * ATOMS)
     doubtful = backend.take_doubtful_atoms()
     assert doubtful == 0 if known else doubtful > (retries + 1) * most
@@ -198,7 +199,10 @@ def test_what_was_not_billed_is_asked_for_again_and_then_given_up(kind):
 
 BOOKED = {"empty choices billed": "without choices that was billed", "refusal": "refuses: I cannot help with that.",
           "content filter": "content_filter", "cut reply": "cut the reply (after", "null content": "without text",
-          "tool calls": "tool", "billed error": "The provider broke off."}
+          "tool calls": "tool", "billed error": "The provider broke off.", "choice error": ": The upstream has failed.",
+          "no resources": "broke off the reply (insufficient_system_resource)", "SAFETY": "(SAFETY)",
+          "unknown word": '(["new", "word"])', "MAX_TOKENS": "cut the reply (after", "empty text": "without text",
+          "blank text": "without text"}
 
 
 @pytest.mark.parametrize("kind", BOOKED)
@@ -217,7 +221,7 @@ def test_an_episode_books_what_was_billed_for_nothing(kind):
     assert episode.cost == pytest.approx(server.cost(pool(server)), rel=1e-12) and episode.cost > 0
 
 
-GOOD = {"missing usage", "overrun", "several choices", "text/plain", "gzip"}
+GOOD = {"missing usage", "overrun", "several choices", "text/plain", "gzip", "odd headers", "no word", "END_TURN"}
 
 
 @pytest.mark.parametrize("kind", [*sorted(GOOD), "garbage usage"])
@@ -237,7 +241,8 @@ def test_replies_that_are_odd_but_good(kind):
 
 ENDS = {"400": "does not support 0.0", "401": "the key is not accepted", "402": "nothing left to spend",
         "403": "the key may not do this", "404": "does not know the model", "quota": "nothing left to spend",
-        "long wait": "asks to wait 40000 s", "redirect": "/else"}
+        "long wait": "asks to wait 40000 s", "redirect": "/else", "odd redirect": "http://.xn--a/",
+        "escaped echo": "the key is not accepted", "echo of headers": "Not accepted: {"}
 
 
 @pytest.mark.parametrize("kind", ENDS)

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import random
+import string
 from decimal import Decimal
 from fractions import Fraction
 from urllib.parse import urlsplit
@@ -32,6 +34,8 @@ llms:
 """
 
 # what is changed -> text that replaces the first occurrence, and words that the message must hold
+KEY = "sk" "-a1B2c3D4e5F6g7H8i9J0secret"
+
 WRONG = {
     "missing price": ("    price_out: 1.10\n", "", ["LLM 'A'", "price_out is missing"]),
     "missing max_tokens": ("    max_tokens: 512\n", "", ["LLM 'B'", "max_tokens is missing"]),
@@ -79,7 +83,30 @@ WRONG = {
     "space in the address": ("tier: 2", "tier: 2\n    base_url: http://h /v1", ["LLM 'B'", "base_url", "such as"]),
     "a key as the variable": ("tier: 2", "tier: 2\n    api_key_env: sk-a-secret", ["LLM 'B'", "api_key_env = 'sk-a...'",
                                                                                  "keys do not belong"]),
-    "very long variable": ("tier: 2", "tier: 2\n    api_key_env: " + "K" * 65, ["LLM 'B'", "name of an environment"]),
+    "very long variable": ("tier: 2", "tier: 2\n    api_key_env: " + "K" * 41, ["LLM 'B'", "name of an environment"]),
+    "unknown field with a key": ("tier: 2", "tier: 2\n    api_key: sk-proj-secret", ["LLM 'B'", "api_key = '***'",
+                                                                                  "api_key_env is the NAME"]),
+    "unknown field with a password": ("tier: 2", "tier: 2\n    my_password: 4711secret", ["my_password = '***'"]),
+    "headers with a key": ("tier: 2", "tier: 2\n    headers: {Authorization: Bearer secret}",
+                           ["headers = {'Authorization': '***'}", "api_key_env is the NAME"]),
+    "key twice": ("tier: 2", "tier: 2\n    api_key: secret1\n    api_key: secret2", ["api_key = ***, then ***"]),
+    "key of the pool": ("name: mine", "name: mine\napi_token: secret", ["api_token = '***'", "unknown key"]),
+    "key in a pool that is none": (GOOD, "- {name: A, api_key: secret}\n", ["found [{'name': 'A', 'api_key': '***'}]"]),
+    "key in LLMs that are none": (GOOD, "llms: {name: A, api_key: secret}\n", ["'api_key': '***'", "a list of LLMs"]),
+    "key in extra_body": ("tier: 2", f"tier: 2\n    extra_body: {{headers: {{a: Bearer {KEY}}}}}",
+                          ["LLM 'B'", "extra_body = {'headers': {'a': 'Bearer ***'}}", "looks like a key"]),
+    "extra_body with a number as key": ("tier: 2", "tier: 2\n    extra_body: {x: {1: 2, a: 3}}",
+                                        ["extra_body = {'x': {1: 2, 'a': 3}}", "keys that are text"]),
+    "extra_body with a YAML word as key": ("tier: 2", "tier: 2\n    extra_body: {x: {on: 2}}", ["keys that are text"]),
+    "extra_body of half a pair": ("tier: 2", 'tier: 2\n    extra_body: {x: "\\ud800"}', ["extra_body", "JSON"]),
+    "half a pair as model": ("tier: 2", 'tier: 2\n    model: "\\ud800"', ["LLM 'B'", "model", "half a surrogate pair"]),
+    "address without a host": ("tier: 2", "tier: 2\n    base_url: http://:80/v1", ["LLM 'B'", "base_url", "such as"]),
+    "port past the last": ("tier: 2", "tier: 2\n    base_url: http://h:65536/v1", ["LLM 'B'", "base_url", "65,535"]),
+    "port 0": ("tier: 2", "tier: 2\n    base_url: http://h:0/v1", ["LLM 'B'", "base_url", "65,535"]),
+    "port of letters": ("tier: 2", "tier: 2\n    base_url: http://h:x/v1", ["LLM 'B'", "base_url", "65,535"]),
+    "half an IPv6 address": ("tier: 2", "tier: 2\n    base_url: http://[::1/v1", ["LLM 'B'", "base_url", "such as"]),
+    "week as price_date": ("name: mine", "name: mine\nprice_date: 2026-W03-5", ["price_date", "such as"]),
+    "price_date to come": ("name: mine", "name: mine\nprice_date: '2999-01-01'", ["price_date", "not come yet"]),
     "number as model": ("tier: 2", "tier: 2\n    model: 4.1", ["LLM 'B'", "model = 4.1", "put it in quotes"]),
     "unknown api": ("tier: 2", "tier: 2\n    api: responses", ["LLM 'B'", "api = 'responses'",
                                                             "'chat' or 'completion'"]),
@@ -95,8 +122,8 @@ WRONG = {
     "no time": ("tier: 2", "tier: 2\n    timeout_s: 0", ["LLM 'B'", "timeout_s = 0", "more than 0"]),
     "endless time": ("tier: 2", "tier: 2\n    timeout_s: .inf", ["LLM 'B'", "timeout_s = .inf", "finite"]),
     "extra_body no mapping": ("tier: 2", "tier: 2\n    extra_body: [1]", ["LLM 'B'", "extra_body = [1]"]),
-    "extra_body of dates": ("tier: 2", "tier: 2\n    extra_body: {day: 2026-01-16}", ["LLM 'B'", "extra_body", "JSON"]),
-    "extra_body of NaN": ("tier: 2", "tier: 2\n    extra_body: {x: .nan}", ["LLM 'B'", "extra_body", "JSON"]),
+    "extra_body of dates": ("tier: 2", "tier: 2\n    extra_body: {day: 2026-01-16}", ["extra_body", "JSON"]),
+    "extra_body of NaN": ("tier: 2", "tier: 2\n    extra_body: {x: .nan}", ["extra_body", "JSON"]),
     "extra_body decides a limit": ("tier: 2", "tier: 2\n    extra_body: {max_tokens: 9}", ["LLM 'B'", "max_tokens is"]),
     "price_date as a date": ("name: mine", "name: mine\nprice_date: 2026-01-16", ["price_date", "put it in quotes"]),
     "duplicate YAML key": ("tier: 2", "tier: 2\n    tier: 3", ["LLM 'B'", "tier = 2, then 3", "line 10"]),
@@ -128,6 +155,50 @@ def test_wrong_file_gives_one_message(what, tmp_path):
     assert len(message.splitlines()) == 1
     assert [word for word in words if word not in message] == [] and "secret" not in message
     assert caught.value.__context__ is None or caught.value.__suppress_context__  # no second traceback above it
+
+
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "MY_KEY_2", "openrouter_key", "openrouterkey2026", "K", "hf_token",
+                                  "HF_TOKEN_2", "sk_course", "GROQ_API_KEY_COURSE2026", "MyKeyForTheCourse2026",
+                                  "AZURE_OPENAI_GPT41_EASTUS2_KEY", "A" * 40])
+def test_names_of_variables_are_taken(name):
+    assert llm("A", rating=1, api_key_env=name).api_key_env == name
+
+
+def invented(kind, seed):
+    """A key as a provider might make it, of random signs."""
+    prefix, signs, length = kind
+    return prefix + "".join(random.Random(seed).choices(signs, k=length))
+
+
+LETTERS = string.ascii_letters + string.digits
+KINDS = [("gsk_", LETTERS, 52), ("hf_", LETTERS, 34), ("sk_", LETTERS, 32), ("xai_", LETTERS, 30), ("r8_", LETTERS, 37),
+         ("", LETTERS, 40), ("K", "0123456789abcdef", 31), ("tgp_v1_", LETTERS + "_", 43), ("AIza", LETTERS, 35)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind[0] or "plain" for kind in KINDS])
+def test_keys_are_no_names_of_variables(kind):
+    """And stand in no message, whatever field they were typed into."""
+    for seed in range(50):
+        key = invented(kind, seed)
+        for fields in ({"api_key_env": key}, {"api_key": key}, {"modell": key}, {"api_key_env": key + " "},
+                       {"extra_body": {"a": [{"api_key": key}]}}, {"tier": key}, {"base_url": f"https://h/{key}/?"}):
+            with pytest.raises(PoolError) as caught:
+                llm("A", **{"rating": 1} | fields)
+            assert key[8:] not in str(caught.value) and "'A'" in str(caught.value)
+
+
+def test_options_and_checksums_are_no_keys():
+    body = {"prompt_cache_key": "course-2026", "revision": "5f0b02c75b57c5855da9ae460ce51323ea669d8a", "top_p": 0.9,
+            "stop_token_ids": [1, 2], "provider": {"order": ["DeepInfra"], "user": "MyCourseInComputerScience2026"}}
+    assert llm("A", rating=1, extra_body=body).extra_body == body
+
+
+def test_numbers_in_extra_body_travel(tmp_path):
+    """To other processes: those of YAML carry their text along, and could not."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD.replace("tier: 2", "tier: 2\n    extra_body: {top_p: 0.90, a: [{b: 1.5}]}"), encoding="utf-8")
+    pool = load_pool(path)
+    assert pickle.loads(pickle.dumps(pool)) == pool and pool["B"].extra_body == {"top_p": 0.9, "a": [{"b": 1.5}]}
 
 
 def test_two_problems_give_one_line_each(tmp_path):

@@ -164,7 +164,9 @@ def test_free_is_no_price(listed):
     ({"model": None}, {}, "knows no model 'A'"),
     ({}, {"price_date": None}, "the pool states no price_date (or date)"),
     ({}, {"price_date": None, "date": "January 2026"}, "at the date 'January 2026': expected a day such as"),
-    ({}, {"price_date": None, "date": "20260116"}, "expected a day such as")])
+    ({}, {"price_date": None, "date": "20260116"}, "expected a day such as"),
+    ({}, {"price_date": None, "date": "2026-W03-5"}, "expected a day such as"),
+    ({}, {"price_date": None, "date": "2999-01-01"}, "this day has not come yet")])
 def test_what_is_not_found_is_one_line_with_llm_and_field(llm, fields, words):
     with pytest.raises(PoolError) as caught:
         pool(entry(**llm), **fields)
@@ -177,6 +179,30 @@ def test_one_missing_price_is_named_alone():
         pool(entry(price_in=1), price_date=None)
     with pytest.raises(PoolError, match="^price_date = '16.1.2026': expected a day such as \"2026-01-16\"$"):
         pool(entry(price_in=1, price_out=1), price_date="16.1.2026")
+
+
+@pytest.mark.parametrize(("field", "day", "words"), [
+    ("price_date", datetime.date(2026, 1, 16), "expected text; put it in quotes"),
+    ("date", datetime.date(2026, 1, 16), "expected text; put it in quotes"),
+    ("price_date", "2026-W03-5", 'expected a day such as "2026-01-16"'),
+    ("price_date", "2999-01-01", "this day has not come yet, and nobody knows its prices"),
+    ("price_date", 20260116, "expected text; put it in quotes")])
+def test_a_wrong_day_is_told_once(field, day, words):
+    """Also where prices are missing, which nobody can look up then."""
+    for llm in (entry(), entry(price_in=1, price_out=1)):
+        with pytest.raises(PoolError) as caught:
+            pool(llm, entry(name="B"), **{"price_date": None} | {field: day})
+        assert str(caught.value) == f"{field} = {day!r}: {words}"
+    with pytest.raises(PriceError, match='put it in quotes: "2026-01-16"'):
+        list_price("gpt-4.1-nano", OPENAI, datetime.date(2026, 1, 16))
+
+
+def test_today_is_a_day(listed):
+    """Wherever it is today: the clock may be a day ahead of UTC."""
+    listed(price("1", "2"))
+    now = datetime.datetime.now(datetime.UTC)
+    for ahead in (-1, 0, 12):
+        assert found((now + datetime.timedelta(hours=ahead)).date().isoformat()).price_in == "1"
 
 
 def test_other_faults_are_told_beside_it():

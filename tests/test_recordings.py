@@ -6,20 +6,24 @@ import json
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from recorded_backend import LLM, POOL, Episodes, Live, asking, digest, lines, note
 
 from bamas_lite import CallError, Reply, SimulatedLLM, Usage, load_tasks
 from bamas_lite.episode import is_instant
 from bamas_lite.llm import RunStopped
+from bamas_lite.paths import DATA
 from bamas_lite.pool import ATOMS
 from bamas_lite.provisioning import provision
 from bamas_lite.recordings import (
@@ -30,9 +34,11 @@ from bamas_lite.recordings import (
     export_ledger,
     export_recording,
     load_ledger,
+    owners,
 )
-from bamas_lite.recordings.store import connect
+from bamas_lite.recordings.store import connect, key_of, request_text
 from bamas_lite.topologies import TOPOLOGIES, run_task, run_task_sync
+from bamas_lite.wire import ATTEMPTS, request_body
 
 COST = float(Fraction(LLM.cost_atoms(20, 30), ATOMS * 10**6))
 """USD for one call of `Live`."""
@@ -253,6 +259,34 @@ def test_who_waits_beside_a_canceled_caller_still_gets_the_answer(path, monkeypa
     assert asyncio.run(two()).text.startswith("1 + 1") and chat.inner.calls == 1
 
 
+@pytest.mark.parametrize("joins_s", [0.1, 0.21])   # within the grace, and when the call has just been canceled
+def test_who_joins_a_call_after_its_caller_was_canceled_gets_an_answer(path, monkeypatch, joins_s):
+    monkeypatch.setattr("bamas_lite.recordings.chat.GRACE_S", 0.15)
+
+    class Slow(Live):
+        async def complete(self, *arguments, **options):
+            try:
+                return await super().complete(*arguments, **options)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.1)   # its connection is being closed
+                raise
+
+    chat = CachedChat(Slow(latency_s=0.5), path)
+
+    async def two():
+        first = asyncio.create_task(chat.complete(LLM, asking("1 + 1"), max_tokens=64))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        await asyncio.sleep(joins_s - 0.05)
+        second = asyncio.create_task(chat.complete(LLM, asking("1 + 1"), max_tokens=64))
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await second
+
+    assert asyncio.run(two()).text.startswith("1 + 1")
+    assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
+
+
 def test_a_loop_that_ends_with_calls_in_flight_leaves_no_claim(path):
     chat = CachedChat(Live(latency_s=60), path)
 
@@ -324,6 +358,82 @@ def test_what_may_have_been_billed_counts_against_the_cap_but_not_as_cost(path):
     ask(chat, "1 + 2")
     with pytest.raises(SpendCapReached, match="may have cost up to 2 USD more"):
         ask(chat, "1 + 3")
+
+
+WORST = LLM.cost_atoms(Live().bound_prompt_tokens(LLM, asking("1 + 1")), 64)
+
+
+def in_usd(atoms):
+    return Fraction(atoms, ATOMS * 10**6)
+
+
+class Breaks(Live):
+    """Attempts that break off and are repeated `again` times, as OpenAIChat does it; then an answer."""
+
+    def __init__(self, again, **options):
+        super().__init__(**options)
+        self.again, self.attempts = again, 0
+
+    async def complete(self, *arguments, **options):
+        attempts = ATTEMPTS.get()
+        for _ in range(self.again):
+            self.attempts += 1
+            attempts.doubtful += WORST
+            await attempts.hold(WORST)
+        self.attempts += 1
+        return await super().complete(*arguments, **options)
+
+
+def test_each_attempt_after_a_doubtful_one_is_held_back_against_the_cap(path):
+    chat = CachedChat(Breaks(9), path, spend_cap_usd=in_usd(3 * WORST + WORST // 2))
+    with pytest.raises(SpendCapReached, match="attempts of which broke off, could cost up to .* once more"):
+        ask(chat, "1 + 1")
+    assert chat.inner.attempts == 3   # which is what the cap pays for, if all of them were billed
+    assert rows(path, "SELECT unconfirmed, status FROM ledger") == [(str(3 * WORST), "unconfirmed")]
+    assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
+    chat = CachedChat(Breaks(2), path, spend_cap_usd=in_usd(6 * WORST))
+    assert len(ask(chat, "1 + 1")) == 1 and chat.inner.attempts == 3
+    assert rows(path, "SELECT unconfirmed FROM ledger WHERE status = 'ok'") == [(str(2 * WORST),)]
+
+
+def test_an_attempt_waits_for_room_that_calls_in_flight_hold(path, monkeypatch):
+    class Mixed(Breaks):
+        async def complete(self, llm, messages, **options):
+            if messages[-1]["content"] == "1 + 1":
+                return await super().complete(llm, messages, **options)
+            return await Live.complete(self, llm, messages, **options)
+
+    chat = CachedChat(Mixed(1, latency_s=0.1), path, spend_cap_usd=in_usd(2 * WORST + WORST // 2))
+    assert len(ask(chat, "1 + 2", "1 + 1")) == 2   # when 1 + 2 is answered, there is room to repeat 1 + 1
+    monkeypatch.setattr("bamas_lite.recordings.chat.HOLD_S", 0.05)
+    chat = CachedChat(Mixed(1, latency_s=30), path, spend_cap_usd=in_usd(5 * WORST))
+
+    async def beside_a_long_call():
+        long = asyncio.create_task(chat.complete(LLM, asking("1 + 3"), max_tokens=64 * 2))
+        await asyncio.sleep(0.1)
+        with pytest.raises(SpendCapReached, match="calls in flight may cost up to"):   # and not for ever
+            await chat.complete(LLM, asking("1 + 1"), max_tokens=64, temperature=0.5)
+        long.cancel()
+
+    monkeypatch.setattr("bamas_lite.recordings.chat.GRACE_S", 0.0)
+    asyncio.run(beside_a_long_call())
+
+
+def test_doubts_are_those_of_one_call(path, tmp_path):
+    """One client for two recordings, whose calls are in flight at the same time: each counts its own."""
+    class Some(Breaks):
+        async def complete(self, llm, messages, **options):
+            return await (super() if messages[-1]["content"] == "1 + 1" else Live).complete(
+                *(() if messages[-1]["content"] == "1 + 1" else (self,)), llm, messages, **options)
+
+    live, other = Some(2, latency_s=0.05), tmp_path / "other.sqlite"
+
+    async def both():
+        await asyncio.gather(CachedChat(live, path).complete(LLM, asking("1 + 1"), max_tokens=64),
+                             CachedChat(live, other).complete(LLM, asking("1 + 2"), max_tokens=64))
+
+    asyncio.run(both())
+    assert [rows(file, "SELECT unconfirmed FROM ledger") for file in (path, other)] == [[(str(2 * WORST),)], [("0",)]]
 
 
 def test_money_is_exact_and_has_no_upper_end(path):
@@ -448,13 +558,97 @@ def test_a_claim_of_another_machine_ends_with_its_lease(path):
     assert rows(path, "SELECT unconfirmed FROM ledger WHERE status = 'unconfirmed'") == [("12345",)]
 
 
+def _repeat_for_ever(path, log):
+    class Hangs(Breaks):
+        async def complete(self, *arguments, **options):
+            await super().complete(*arguments, **options)
+            note(log, "attempts", str(self.attempts))
+            await asyncio.sleep(60)
+
+    ask(CachedChat(Hangs(3), path), "1 + 1")
+
+
+FORKED = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@FORKED
+@FORK
+def test_killed_while_it_repeats_a_call_all_attempts_count(path, tmp_path):
+    log = tmp_path / "log"
+    process = get_context("fork").Process(target=_repeat_for_ever, args=(path, log))
+    process.start()
+    while not lines(log):
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    ask(CachedChat(Live(), path), "1 + 2")
+    assert rows(path, "SELECT unconfirmed FROM ledger WHERE status = 'unconfirmed'") == [(str(4 * WORST),)]
+
+
+@pytest.fixture
+def sleeper():
+    """Another process of this machine, which does nothing."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _is_taken(path, name, pid, late_s, machine=None):
+    """Whether a call is taken from an owner that has not renewed its lease for `late_s`."""
+    chat = CachedChat(Live(), path)
+    connection = connect(path, write=True)
+    connection.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", (name, machine or owners._machine(), pid,
+                                                                  time.time() - late_s))
+    key = key_of(LLM.name, 0, request_text(request_body(LLM, asking("1 + 1"), 64)))
+    connection.execute("INSERT INTO claims VALUES (?, ?, 0, '7', 'x', 'x', 'executor', NULL)", (key, name))
+    connection.close()
+
+    async def call():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(chat.complete(LLM, asking("1 + 1"), max_tokens=64), 0.3)
+
+    asyncio.run(call())
+    return chat.inner.calls == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there can a process be asked whether it lives")
+@pytest.mark.parametrize(("late_s", "taken"), [(100, False), (owners.SILENT_S + 100, True)])
+def test_a_process_that_stands_still_keeps_its_calls(path, sleeper, late_s, taken):
+    sleeper.send_signal(signal.SIGSTOP)
+    assert _is_taken(path, f"other.{owners._process(sleeper.pid)[1]}", sleeper.pid, late_s) == taken
+    assert _is_taken(path.with_name("2.sqlite"), "other.", sleeper.pid, late_s) == taken   # its start is not known
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_process_with_the_number_of_a_dead_one_keeps_nothing(path, sleeper):
+    assert _is_taken(path, "other.12345", sleeper.pid, -10)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_dead_process_that_nobody_has_buried_keeps_nothing(path, sleeper):
+    sleeper.kill()
+    while owners._process(sleeper.pid)[0] != "Z":
+        time.sleep(0.01)
+    assert _is_taken(path, "other.", sleeper.pid, -10)
+
+
+def test_a_writer_of_this_process_that_has_ended_keeps_nothing(path):
+    assert _is_taken(path, "other.", os.getpid(), -10)
+    assert not _is_taken(path.with_name("2.sqlite"), "other.", os.getpid(), -10, machine="elsewhere")
+
+
 def test_a_lease_is_renewed_while_a_call_is_in_flight(path, monkeypatch):
     from bamas_lite.recordings import writer
-    from bamas_lite.recordings.writer import Call, Claim, Writer
+    from bamas_lite.recordings.jobs import Call, Claim
+    from bamas_lite.recordings.writer import Writer
 
     monkeypatch.setattr(writer, "RENEW_S", 0.05)
-    monkeypatch.setattr(writer, "LEASE_S", 0.4)
+    monkeypatch.setattr(owners, "LEASE_S", 0.4)
     chat, other = CachedChat(Live(latency_s=1.2), path), Writer(path)
+    machine = owners._machine()
+    monkeypatch.setattr(owners, "_machine", lambda: next(machines))
+    machines = iter([machine, "elsewhere"])   # the rival sees the lease only
 
     async def call_and_rival():
         call = asyncio.create_task(chat.complete(LLM, asking("1 + 1"), max_tokens=64))
@@ -495,7 +689,7 @@ def test_it_can_be_pickled_and_works_in_spawned_processes(path, tmp_path):
     assert is_instant(replay) and ask(replay, "1 + 2") == ask(chat, "1 + 2")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@FORKED
 @FORK
 def test_a_forked_child_opens_the_file_anew(path, tmp_path):
     chat = CachedChat(Live(log=tmp_path / "log"), path)
@@ -640,6 +834,28 @@ def test_seeds_give_other_samples_and_the_same_again(path):
     texts = [ask(chat.with_seed(seed), "1 + 1", temperature=1.0)[0].text for seed in (0, 1, 0, 1)]
     assert texts[:2] == texts[2:] and texts[0] != texts[1] and live.calls == 2
     assert chat.with_seed(1).identity != chat.identity == CachedChat(live, path).identity
+
+
+COMMITTED = DATA / "recorded" / "local_calls.parquet"
+
+
+def test_the_committed_recording_is_what_an_export_writes(path, tmp_path):
+    file = pq.ParquetFile(COMMITTED)
+    replay = CachedChat(None, COMMITTED)
+    chat = CachedChat(Live(), path)
+    assert replay._recording.calls.meta == {"kind": "live", "bound": "plain"}
+    columns = file.read().to_pylist()
+    connection = connect(path, write=True)
+    connection.execute("BEGIN")
+    connection.executemany(f"INSERT INTO calls VALUES (?{', ?' * 11})", [
+        (key_of(row["llm"], row["seed"], row["request"]), *row.values()) for row in columns[::-1]])
+    connection.execute("COMMIT")
+    connection.close()
+    chat.close()
+    exported = export_recording(path, tmp_path / "calls.parquet")
+    assert len(columns) > 1000 and pq.read_table(exported).equals(pq.read_table(COMMITTED))
+    if pq.ParquetFile(exported).metadata.created_by == file.metadata.created_by:   # the same release of pyarrow
+        assert exported.read_bytes() == COMMITTED.read_bytes()
 
 
 # --- files -------------------------------------------------------------------------------------------------------

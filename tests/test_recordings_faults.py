@@ -1,7 +1,10 @@
 """Recordings where the file, the disk, the process or the endpoint fails; and what they never hold."""
 
 import asyncio
+import json
 import os
+import pickle
+import re
 import shutil
 import signal
 import socket
@@ -20,13 +23,15 @@ from test_recordings import FORK, ask, episodes, rows, start
 from bamas_lite import CallError, Reply, Usage
 from bamas_lite.endpoints import EndpointError, OpenAIChat
 from bamas_lite.llm import RunStopped
-from bamas_lite.pool import ATOMS
+from bamas_lite.pool import ATOMS, Pool
 from bamas_lite.recordings import (
     CachedChat,
     RecordingError,
+    RecordingMiss,
     SpendCapReached,
     export_ledger,
     export_recording,
+    jobs,
     load_ledger,
     store,
     writer,
@@ -155,8 +160,64 @@ def test_a_damaged_export(path, tmp_path, damage):
     recorded(path, *(f"1 + {number}" for number in range(20)))
     exported = export_recording(path, tmp_path / "calls.parquet")
     exported.write_bytes(damage(exported.read_bytes()))
-    with pytest.raises(RecordingError, match="not readable as an exported recording"):
+    with pytest.raises(RecordingError, match="is damaged"):
         CachedChat(None, exported)
+
+
+@pytest.mark.parametrize("make", ["recording", "ledger"])
+def test_an_export_of_which_any_byte_is_wrong_is_read_as_it_was_or_is_damaged(path, tmp_path, make):
+    texts = [f"1 + {number}" for number in range(20)]
+    replies = recorded(path, *texts)
+    file = (export_recording if make == "recording" else export_ledger)(path, tmp_path / "file.parquet")
+    content = file.read_bytes()
+
+    def read():
+        return ask(CachedChat(None, file), *texts) if make == "recording" else load_ledger(file).to_csv()
+
+    sound = read()
+    assert make == "ledger" or sound == replies
+    damaged = 0
+    for place in range(0, len(content), 7):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1:])
+        try:
+            assert read() == sound, f"byte {place} changes what is read"
+        except RecordingMiss:
+            raise AssertionError(f"byte {place} makes a call disappear") from None
+        except RecordingError as error:
+            damaged += 1
+            assert str(file) in str(error)
+    assert damaged > len(content) / 7 / 3
+
+
+DAMAGE = {"UPDATE calls SET text = CAST(x'ff' AS TEXT)": "calls", "UPDATE calls SET latency_s = 'abc'": "calls",
+          "UPDATE calls SET prompt_tokens = 'many'": "calls", "UPDATE calls SET completion_tokens = -1": "calls",
+          "UPDATE calls SET finish_reason = x'00'": "calls", "DROP TABLE calls": "calls",
+          "UPDATE calls SET cached_tokens = NULL": "calls",
+          "UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE name = 'kind'": "all",
+          "UPDATE meta SET value = 'x' WHERE name = 'spent'": "totals",
+          "DELETE FROM meta WHERE name = 'spent'": "totals",
+          "UPDATE ledger SET cost = 'much'": "ledger", "UPDATE ledger SET time = NULL": "ledger",
+          "UPDATE ledger SET llm = CAST(x'ff' AS TEXT)": "ledger", "DROP TABLE ledger": "ledger"}
+
+
+@pytest.mark.parametrize("statement", DAMAGE)
+def test_whatever_is_wrong_in_a_database_is_called_damage(path, tmp_path, statement):
+    recorded(path, "1 + 1")
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    unpaid = Live()
+    uses = {"calls": [lambda: ask(CachedChat(None, path), "1 + 1"), lambda: ask(CachedChat(Live(), path), "1 + 1"),
+                      lambda: export_recording(path, tmp_path / "x.parquet")],
+            "totals": [lambda: CachedChat(Live(), path).spent_usd(), lambda: ask(CachedChat(unpaid, path), "1 + 2"),
+                       lambda: CachedChat(Live(), path, spend_cap_usd=1).paid_calls()],
+            "ledger": [lambda: export_ledger(path, tmp_path / "x.parquet")]}
+    what = DAMAGE[statement]
+    for use in sum(uses.values(), []) if what == "all" else uses[what]:
+        with pytest.raises(RecordingError, match=f"{path}: is damaged: .*restore a copy"):
+            use()
+    assert not list(tmp_path.glob("x.*")) and unpaid.calls == 0
 
 
 def test_a_damaged_database(path):
@@ -277,6 +338,41 @@ def test_a_recording_in_a_read_only_folder_can_be_replayed_but_not_extended(shar
 
 @POSIX
 @FORK
+def test_an_export_to_a_full_disk_blames_the_target(path, tmp_path):
+    recorded(path, *(f"{number} " + os.urandom(2000).hex() for number in range(20)))
+    target = tmp_path / "to" / "calls.parquet"
+    script = ("import resource, sys\n"
+              "from bamas_lite.recordings import RecordingError, export_ledger, export_recording\n"
+              "import bamas_lite.recordings.files\n"
+              "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+              "for export in (export_recording, export_ledger):\n"
+              "    try:\n        export(*sys.argv[1:])\n"
+              "    except RecordingError as error:\n        print(error)\n")
+    done = subprocess.run([sys.executable, "-B", "-c", script, path, target], capture_output=True, text=True,
+                          check=True)
+    for line in done.stdout.splitlines():
+        assert line.startswith(f"export {target}: cannot be written (") and f"recording {path} is as it was" in line
+    assert len(done.stdout.splitlines()) == 2
+    assert list(target.parent.iterdir()) == []   # no half file is left
+
+
+@POSIX
+def test_half_files_of_killed_exports_are_removed_those_of_running_ones_are_not(path, tmp_path):
+    recorded(path, "1 + 1")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    folder = tmp_path / "to"
+    folder.mkdir()
+    running = f"calls.parquet.{os.getppid()}.tmp"
+    for name in (f"calls.parquet.{dead.pid}.tmp", running, "calls.parquet.mine.tmp", f"other.parquet.{dead.pid}.tmp"):
+        (folder / name).write_bytes(b"half")
+    export_recording(path, folder / "calls.parquet")
+    assert {file.name for file in folder.iterdir()} == {"calls.parquet", running, "calls.parquet.mine.tmp",
+                                                        f"other.parquet.{dead.pid}.tmp"}
+
+
+@POSIX
+@FORK
 def test_an_export_to_a_read_only_folder(shared, path):
     recorded(path, "1 + 1")
     path.chmod(0o666)
@@ -363,7 +459,8 @@ def test_a_disk_that_is_full_when_a_paid_answer_arrives(path, small_disk):
 
     chat = CachedChat(Fills(), path)
     first = ask(chat, "1 + 1")
-    with pytest.raises(RecordingError, match="disk is full.*what was saved before is kept; 1 paid answers are kept in"):
+    with pytest.raises(RecordingError, match="disk is full.*what was saved before is kept; 1 paid answers are kept in "
+                                             f"{path}-unsaved"):
         ask(chat, "1 + 2")
     with pytest.raises(RecordingError, match="disk is full"):   # no call is made that could not be kept
         ask(chat, "1 + 3")
@@ -389,6 +486,84 @@ def test_what_could_not_be_saved_is_saved_when_the_recording_is_closed(path, sma
     assert len(ask(CachedChat(None, path), "1 + 1")) == 1
 
 
+class Fills(Live):
+    """The disk is full when its answers arrive."""
+
+    def __init__(self, disk, together=1, **options):
+        super().__init__(**options)
+        self.disk, self.together = disk, together
+
+    def answer(self, llm, messages, max_tokens):
+        if self.calls == self.together:
+            self.disk.set(True)
+        return Reply(f"{messages[-1]['content']}: " + "word " * 5000, Usage(20, 30), 0.1)
+
+
+def test_a_paid_answer_that_found_no_room_survives_even_a_kill(path, small_disk, monkeypatch):
+    monkeypatch.setattr(writer.Writer, "close", lambda self: None)   # as after kill -9: nothing is put in order
+    chat = CachedChat(Fills(small_disk, together=3, latency_s=0.05), path)
+
+    async def calls():
+        return await asyncio.gather(*(chat.complete(LLM, asking(text), max_tokens=64) for text in ("1", "2", "3")),
+                                    return_exceptions=True)
+
+    faults = asyncio.run(calls())
+    assert all(isinstance(fault, RecordingError) for fault in faults)
+    counts = [int(re.search("([0-9]+) paid answers are kept", str(fault))[1]) for fault in faults]
+    assert max(counts) == 3 and len(list(Path(f"{path}-unsaved").iterdir())) == 3
+    small_disk.set(False)
+    again = CachedChat(Live(), path.with_name("copy.sqlite"))   # a recording of its own
+    shutil.copy(path, again.path)
+    shutil.copy(f"{path}-wal", f"{again.path}-wal")
+    shutil.copytree(f"{path}-unsaved", f"{again.path}-unsaved")
+    again = CachedChat(Live(), again.path)
+    assert [reply.text[:2] for reply in ask(again, "1", "2", "3")] == ["1:", "2:", "3:"] and again.inner.calls == 0
+    assert again.paid_calls() == 3 and not Path(f"{again.path}-unsaved").exists()
+    assert rows(again.path, "SELECT count(*) FROM claims") == [(0,)]
+    assert rows(again.path, "SELECT value FROM meta WHERE name = 'unconfirmed'") == [("0",)]
+
+
+def test_what_was_put_aside_is_booked_once(path, small_disk):
+    chat = CachedChat(Fills(small_disk), path)
+    with pytest.raises(RecordingError, match="disk is full"):
+        ask(chat, "1 + 1")
+    shutil.copytree(f"{path}-unsaved", path.with_name("copy"))
+    small_disk.set(False)
+    assert len(ask(chat, "1 + 1")) == 1
+    shutil.copytree(path.with_name("copy"), f"{path}-unsaved")   # as after a kill before the file was removed
+    ask(chat, "1 + 2")
+    assert chat.paid_calls() == 2 and rows(path, "SELECT count(*) FROM ledger") == [(2,)]
+    (Path(f"{path}-unsaved")).mkdir()
+    (Path(f"{path}-unsaved") / "x.1.paid.json").write_text("{")
+    with pytest.raises(RecordingError, match="x.1.paid.json: is damaged"):
+        ask(chat, "1 + 3")
+    assert chat.inner.calls == 2
+
+
+def test_where_nothing_can_be_put_aside_answers_stay_in_memory_and_their_loss_is_told(path, small_disk, monkeypatch):
+    Path(f"{path}-unsaved").write_text("a file where the folder would be")
+    chat = CachedChat(Fills(small_disk), path)
+    with pytest.raises(RecordingError, match="; 1 paid answers are kept in memory only"):
+        ask(chat, "1 + 1")
+    caught = []
+    monkeypatch.setattr(writer.warnings, "warn", lambda text, *_, **__: caught.append(text))
+    chat.close()
+    assert len(caught) == 1 and "1 paid answers could not be saved" in caught[0]
+
+
+def test_with_little_room_on_the_disk_no_call_is_made(path, monkeypatch):
+    first = recorded(path, "1 + 1")
+    free = shutil.disk_usage(path.parent).free
+    monkeypatch.setattr(jobs, "LEAST_FREE", 2 * free)
+    chat = CachedChat(Live(), path)
+    with pytest.raises(RecordingError, match="its disk is full but for .* MB; no call is made with less than"):
+        ask(chat, "1 + 2")
+    assert ask(chat, "1 + 1") == first and chat.inner.calls == 0
+    assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
+    monkeypatch.setattr(jobs, "LEAST_FREE", free // 2)
+    assert len(ask(chat, "1 + 2")) == 1
+
+
 @POSIX
 def test_a_file_that_may_not_grow(path, tmp_path):
     script = ("import asyncio, resource, signal, sys\n"
@@ -402,10 +577,18 @@ def test_a_file_that_may_not_grow(path, tmp_path):
               "        print(number)\n"
               "resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
               "try:\n    asyncio.run(calls())\n"
-              "except RecordingError as error:\n    print(error)\n")
+              "except RecordingError as error:\n    print(error)\n"
+              "print(chat.inner.calls, file=sys.stderr)\n")
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)})
     *numbers, message = done.stdout.splitlines()
+    paid = int(done.stderr)
+    again = CachedChat(Live(), path)   # goes on where that ended: no answer that was paid is lost
+    for number in range(paid):
+        ask(again, f"{number} " + "words " * 2000)
+    assert again.inner.calls == 0 and again.paid_calls() == paid >= len(numbers)
+    again.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert "disk full" in message or "disk is full" in message
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     replay = CachedChat(None, path)
@@ -541,6 +724,18 @@ def test_a_request_that_holds_the_key_is_refused(path, monkeypatch):
     assert live.calls == 0 and KEY.encode() not in path.read_bytes()
 
 
+@pytest.mark.parametrize("value", [KEY + "\n", KEY, 'quoted"key\\with', f"  {KEY}\t"])
+def test_no_key_of_the_pool_gets_into_a_recording_however_it_is_written(path, monkeypatch, value):
+    monkeypatch.setenv("ANOTHER_API_KEY", value)
+    pool = Pool(name="two", llms=[LLM.model_copy(update={"api_key_env": "ANOTHER_API_KEY"}),
+                                  LLM.model_copy(update={"name": "local", "tier": 2})])
+    live = OpenAIChat(pool)
+    for text in (f"my key is {value.strip()}", json.dumps({"key": value.strip()})):
+        with pytest.raises(RecordingError, match="contains the value of ANOTHER_API_KEY"):
+            asyncio.run(CachedChat(live, path).complete(pool.llms[1], asking(text), max_tokens=64))
+    assert "ANOTHER_API_KEY" in pickle.loads(pickle.dumps(live)).key_variables
+
+
 # --- with the real client ----------------------------------------------------------------------------------------
 
 
@@ -590,6 +785,25 @@ def test_what_attempts_without_an_answer_may_have_cost_counts_against_the_cap(pa
         chat = CachedChat(OpenAIChat(), path, spend_cap_usd=chat.spent_usd() + 2 * worst / ATOMS / 1e6)
         with pytest.raises(SpendCapReached, match="may have cost"):
             asyncio.run(chat.complete(llm, asking("1 + 2"), max_tokens=64))
+
+
+def test_the_cap_holds_while_a_call_is_repeated(path):
+    with FaultServer(plan=lambda body, attempt: "dropped") as server:
+        llm = live_llm(server, api_key_env=None)
+        chat = CachedChat(OpenAIChat(backoff_s=0.001, max_retries=5), path)
+        worst = llm.cost_atoms(chat.bound_prompt_tokens(llm, asking("1 + 1")), 64)
+        chat = CachedChat(chat.inner, path, spend_cap_usd=2.5 * worst / ATOMS / 1e6)
+
+        async def call():
+            try:
+                await chat.complete(llm, asking("1 + 1"), max_tokens=64)
+            finally:
+                await chat.aclose()
+
+        with pytest.raises(SpendCapReached, match="attempts of which broke off"):
+            asyncio.run(call())
+        assert len(server.requests) == 2   # without the cap 6
+        assert rows(path, "SELECT status, unconfirmed FROM ledger") == [("unconfirmed", str(2 * worst))]
 
 
 def test_a_wrong_key_stops_the_run_and_costs_nothing(path, monkeypatch):

@@ -4,6 +4,7 @@ import _thread
 import asyncio
 import errno
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -136,6 +137,29 @@ def test_workers_that_die_are_survived(elsewhere, tasks, unbroken, tmp_path):
                                 tasks_per_part=2, path=tmp_path / "log.parquet", **elsewhere)
     assert (tmp_path / "died").exists()
     pd.testing.assert_frame_equal(log, unbroken)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="on Windows a process is ended without being asked")
+def test_the_other_workers_finish_their_calls_when_one_dies(tasks, unbroken, tmp_path):
+    """Each process writes into a file of its own. Only the calls of the one that died are left open."""
+    log = generate_trajectories(tasks, BUDGETS, pool=POOL, tasks_per_part=2, workers=2, concurrency=4, backend=Slow(
+        tmp_path, at=tasks[6].task_id, happens="die", seconds=0.05), path=tmp_path / "log.parquet")
+    pd.testing.assert_frame_equal(log, unbroken)
+    counts = [file.read_text().splitlines() for file in tmp_path.glob("calls-*")]
+    left_open = [lines.count("started") - lines.count("finished") for lines in counts]
+    assert (tmp_path / "died").exists() and len(counts) > 2
+    assert sum(n > 0 for n in left_open) == 1 and sum(left_open) <= 4 * 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="on Windows a process is ended without being asked")
+def test_a_worker_that_waits_for_work_ends_at_once():
+    """When it is asked to: there is nothing to finish, and the run would wait for it for ever."""
+    context = multiprocessing.get_context("spawn")
+    arguments = context.Event(), context.Event()
+    with pytest.raises(RuntimeError, match="a worker process ended early"), \
+            schedulers.worker_processes(1, schedulers._in_worker, arguments) as processes:
+        os.kill(processes.submit(os.getpid).result(), signal.SIGTERM)
+        processes.submit(os.getpid).result()
 
 
 def test_a_worker_of_a_cluster_that_is_killed_pays_nothing_twice(client, tmp_path):

@@ -1,5 +1,6 @@
 """Runs that cost money: a recording beside the log, the cap of a whole run, the total on the bar."""
 
+import pickle
 import platform
 
 import pandas as pd
@@ -9,6 +10,7 @@ from test_crash import pool_at
 
 from bamas_lite import SimulatedLLM, generate_trajectories, load_tasks, schedulers, spending, trajectories
 from bamas_lite.endpoints import EndpointError, OpenAIChat
+from bamas_lite.parts import compute
 from bamas_lite.pool import LLM, Pool
 from bamas_lite.recordings import CachedChat, SpendCapReached
 from bamas_lite.trajectories import load_manifest
@@ -92,6 +94,8 @@ def test_the_cap_of_a_given_recording(server, tmp_path):
     ({"spend_cap_usd": -1}, "spend_cap_usd = -1: expected at least 0 USD"),
     ({"spend_cap_usd": "much"}, "spend_cap_usd = 'much'"), ({"spend_cap_usd": float("inf")}, "spend_cap_usd = inf"),
     ({"spend_cap_usd": True}, "spend_cap_usd = True"), ({"concurrency": 0}, "concurrency = 0"),
+    ({"spend_cap_usd": 1e-300}, r"spend_cap_usd = 1e-300: is less than .*\(1e-24 USD\); expected 0"),
+    ({"retry_errors": 1}, "retry_errors = 1: expected True or False"), ({"progress": None}, "progress = None"),
     ({"concurrency": 1.5}, "concurrency = 1.5"), ({"workers": True}, "workers = True"),
 ])
 def test_wrong_arguments(server, tmp_path, change, message):
@@ -173,13 +177,24 @@ def test_the_bar_grows_by_episodes_and_shows_the_total(server, tmp_path, monkeyp
     assert Bar.last.options["disable"] and not Bar.last.costs
 
 
-def test_other_machines_of_a_cluster(server, tmp_path, monkeypatch):
+def test_other_machines_of_a_cluster(server, unbroken, tmp_path, monkeypatch):
     class Client:
         def run(self, function, on_error):
             return {"tcp://a": platform.node(), "tcp://b": "far away"}
 
     assert schedulers.other_hosts(Client()) == ["far away"]
     monkeypatch.setattr(trajectories, "check_scheduler", lambda client: None)
-    with pytest.raises(ValueError, match="scheduler: has workers on far away; calls of 'live .*' cost money"):
+    with pytest.raises(ValueError, match="scheduler: has workers on far away; calls of 'live .*' cost money.*`paid` "
+                                         "is False"):
         run(server, tmp_path / "log.parquet", scheduler=Client())
     assert not server.requests
+    monkeypatch.setattr(trajectories, "on_cluster", lambda client, parts, *rest: compute(
+        pickle.loads(pickle.dumps(parts)), *rest, lambda: None))
+    backend = OpenAIChat(pool_at(server.base_url))
+    backend.paid = False    # servers of one's own
+    log = run(server, tmp_path / "own" / "log.parquet", scheduler=Client(), backend=backend)
+    same(log, unbroken[0])
+    assert len(server.requests) == log.n_calls.sum()
+    assert [file.name for file in (tmp_path / "own").iterdir()] == ["log.parquet"]
+    with pytest.raises(ValueError, match="costs nothing, so that it cannot hold a cap"):
+        run(server, tmp_path / "other.parquet", scheduler=Client(), backend=backend, spend_cap_usd=1)

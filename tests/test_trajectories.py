@@ -1,6 +1,7 @@
 """The log: full factorial, resumable after a kill, the same on any number of workers."""
 
 import contextlib
+import dataclasses
 import os
 import random
 import signal
@@ -11,18 +12,24 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bamas_lite import (
+    LLM,
     CallError,
+    Pool,
+    Reply,
     SimulatedLLM,
+    Usage,
     generate_trajectories,
     load_pool,
     load_tasks,
     load_trajectories,
     trajectories,
 )
+from bamas_lite.pool import MOST_TOKENS
 from bamas_lite.topologies import TOPOLOGIES
 from bamas_lite.trajectories import SCHEMA, TrajectoryError, load_manifest
 
@@ -160,6 +167,35 @@ def test_failed_calls_are_rows_with_a_reason(tasks):
     failed = log[log.status == "error"]
     assert set(failed.task_id) == {tasks[3].task_id} and len(failed) == len(TOPOLOGIES)
     assert failed.reason.str.contains("the server said 500").all() and failed.correct.isna().all()
+
+
+def test_what_providers_report_always_fits_into_the_log(tasks, tmp_path):
+    """Tokens beyond 32 bits, half a surrogate pair in the words of a fault: the run would end, again and again."""
+    class Odd(SimulatedLLM):
+        async def complete(self, llm, messages, **options):
+            if options["task"] is tasks[0]:
+                raise CallError("the server said \ud800")
+            return Reply("#### 1", Usage(MOST_TOKENS, MOST_TOKENS), 1.0)
+
+    pool = Pool(name="many", llms=[LLM(name="a", tier=1, price_in=0.01, price_out=0.01, max_tokens=8),
+                                   *(LLM(name=f"b{n}", tier=2, price_in=0.0001, price_out=0.0001, max_tokens=8)
+                                     for n in range(6))])
+    log = generate_trajectories(tasks[:2], (10**4,), pool=pool, backend=Odd(), topologies=("star",),
+                                path=tmp_path / "log.parquet")
+    assert list(log.status) == ["error", "ok"] and log.reason[0].endswith("the server said ?")
+    assert int(log.n_calls[1]) * MOST_TOKENS > 2**31 and log.prompt_tokens[1] == log.completion_tokens[1] == 2**31 - 1
+    assert log.cost[1] > 2e5 and SCHEMA.field("prompt_tokens").type == pa.int32()
+
+
+def test_a_task_that_cannot_be_asked_is_refused_before_the_others_are(tasks):
+    class Never(SimulatedLLM):
+        async def complete(self, *args, **options):
+            raise AssertionError
+
+    bad = dataclasses.replace(tasks[1], question="half a pair: \ud800")
+    for budget in (1250, 1):   # one that has a team, and one that has none
+        with pytest.raises(ValueError, match=r"task '.*': question = .*half a surrogate pair"):
+            generate_trajectories([tasks[0], bad], (budget,), pool=load_pool("paper"), backend=Never())
 
 
 def test_another_run_is_not_resumed(tasks, tmp_path):

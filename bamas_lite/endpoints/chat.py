@@ -17,13 +17,13 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from bamas_lite.endpoints.clients import NO_KEY, Endpoint, in_words
+from bamas_lite.endpoints.clients import NO_KEY, Endpoint, Key, in_words
 from bamas_lite.endpoints.reader import Answer, Fault, Text, read_answer
 from bamas_lite.inputs import shown, whole
 from bamas_lite.llm import CallError, Message, Reply, RunStopped, Usage
 from bamas_lite.pool import LLM, Pool
 from bamas_lite.tasks import Task
-from bamas_lite.wire import bound_tokens, request_body
+from bamas_lite.wire import ATTEMPTS, bound_tokens, request_body
 
 LONGEST_PAUSE_S = 20.0
 """Of the pauses of our own choice between two attempts."""
@@ -77,8 +77,9 @@ class OpenAIChat:
         self.name = " ".join(["live", ", ".join(models)]).strip()
         self.identity = f"{self.name}, strict bound" if strict_bound else self.name
         self.faults: Counter[str] = Counter()
+        self.key_variables = tuple({llm.api_key_env: 0 for llm in pool.llms if llm.api_key_env}) if pool else ()
         self._doubtful = 0
-        self._endpoints: WeakKeyDictionary[Any, dict[tuple[str, str], Endpoint]] = WeakKeyDictionary()
+        self._endpoints: WeakKeyDictionary[Any, dict[tuple[str, Key], Endpoint]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self.name!r})"
@@ -100,7 +101,8 @@ class OpenAIChat:
     def take_doubtful_atoms(self) -> int:
         """The most that attempts since the last call of this may have cost without telling us, in atoms.
 
-        Of an attempt without a readable answer nobody knows whether it was billed; it is not part of any cost.
+        Of an attempt without a readable answer nobody knows whether it was billed; it is not part of any cost. Who
+        keeps a spend cap learns it call by call, before it is repeated: see wire.Attempts.
         """
         atoms, self._doubtful = self._doubtful, 0
         return atoms
@@ -119,6 +121,7 @@ class OpenAIChat:
         limit_s = llm.timeout_s or self.timeout_s * (10 if llm.reasoning else 1)
         async with gate.turns:
             met: list[str] = []
+            attempts = ATTEMPTS.get()
             waited = 0.0
             while True:
                 await gate.pace()
@@ -133,13 +136,18 @@ class OpenAIChat:
                 self.faults[_KIND.match(met[-1])[0].strip()] += 1
                 if read.doubtful or read.generated:
                     most = Usage(self.bound_prompt_tokens(llm, messages), max_tokens)
+                    atoms = llm.cost_atoms(most.prompt_tokens, most.completion_tokens)
                     if read.generated:
                         read = Fault("call", read.words, most)
+                    elif attempts is None:
+                        self._doubtful += atoms
                     else:
-                        self._doubtful += llm.cost_atoms(most.prompt_tokens, most.completion_tokens)
+                        attempts.doubtful += atoms
                 pause = self._pause(read, len(met), waited)
                 if pause is None:
                     break
+                if read.doubtful and attempts is not None:
+                    await attempts.hold(atoms)
                 waited += pause
                 await asyncio.sleep(pause)
         raise self._final(llm, read, met, latency)
@@ -204,16 +212,16 @@ def _where(llm: LLM) -> str:
     return f"LLM {llm.name!r} (model {llm.model or llm.name!r}{at})"
 
 
-def _key(llm: LLM) -> str:
+def _key(llm: LLM) -> Key:
     """The key of an LLM, from the environment."""
     if llm.api_key_env is None:
-        return NO_KEY
-    key = os.environ.get(llm.api_key_env, "").strip()
+        return Key(NO_KEY)
+    key = Key(os.environ.get(llm.api_key_env, "").strip())
     where = f"{_where(llm)}: the environment variable {llm.api_key_env}"
-    if not key:
+    if not key.value:
         raise EndpointError(f"{where} is not set; put the key into it (not into the pool file), or remove api_key_env "
                             "from the pool file if the endpoint needs no key")
-    if not re.fullmatch(r"[!-~]+", key):
+    if not re.fullmatch(r"[!-~]+", key.value):
         raise EndpointError(f"{where} holds spaces or signs that no key has; set it to the key alone")
     return key
 

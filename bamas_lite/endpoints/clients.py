@@ -7,8 +7,11 @@ hold the request, with its key.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from time import perf_counter
 from types import SimpleNamespace
@@ -24,17 +27,39 @@ MOST_BYTES = 32 * 2**20
 CONNECT_S = 10.0
 """Seconds for a connection to come about."""
 
+IDLE_S = 2.0
+"""Seconds that an unused connection is kept: less than servers do, since a request on one that the server is just
+closing is dropped, and nobody can tell whether it was read before."""
+
 NO_KEY = "no-key"
 """Sent to endpoints that need none: the client wants to send something."""
+
+
+@dataclass(frozen=True, repr=False)
+class Key:
+    """A key whose repr does not show it, as tools that report errors print the variables of each frame."""
+
+    value: str
+
+    @cached_property
+    def _forms(self) -> re.Pattern[str] | None:
+        """The key as it is, or escaped as in JSON (also in JSON within JSON) or in an address; None: no secret."""
+        if self.value == NO_KEY or (len(self.value) < 8 and self.value.isalnum()):   # words such as "ollama"
+            return None
+        signs = ((re.escape(sign) if sign.isalnum() else r"\\{0,3}" + re.escape(sign), f"{ord(sign):02x}")
+                 for sign in self.value)
+        return re.compile("".join(rf"(?:%{code}|\\{{1,3}}u00{code}|{sign})" for sign, code in signs), re.IGNORECASE)
+
+    def hide(self, text: str) -> str:
+        """`text`, should the server echo the key."""
+        return text if self._forms is None else self._forms.sub("***", text)
 
 
 class Endpoint:
     """An endpoint, as one event loop sees it."""
 
-    def __init__(self, base_url: str, key: str) -> None:
-        self.key = key
-        self._secret = key != NO_KEY and (len(key) >= 8 or not key.isalnum())   # words such as "ollama" are none
-        urlsplit(base_url).port   # noqa: B018 - raises for a number that is no port
+    def __init__(self, base_url: str, key: Key) -> None:
+        self.without_key = key.hide
         self.client = _sdk().client(base_url, key)
         self.gates: dict[tuple[Any, ...], Gate] = {}
 
@@ -63,14 +88,10 @@ class Endpoint:
             return Fault("attempt", f"the connection was dropped ({words})", doubtful=True)
         except Exception as error:
             return Fault("call", in_words(error, self.without_key), doubtful=True)
-        # Now, before anything is shortened, which could cut the key in two.
-        content = response.content.replace(self.key.encode(), b"***") if self._secret else response.content
-        headers = {name: self.without_key(value) for name, value in response.headers.items()}
-        return Answer(response.status_code, headers, content, response.extensions.get("broken", ""))
-
-    def without_key(self, text: str) -> str:
-        """`text`, should the server echo the key."""
-        return text.replace(self.key, "***") if self._secret else text
+        except BaseException as error:   # the task is canceled: without the client's frames, which hold the request
+            raise error.with_traceback(None) from None
+        headers = {name: self.without_key(value) for name, value in response.extensions["headers"].items()}
+        return Answer(response.status_code, headers, response.content, response.extensions["broken"], self.without_key)
 
 
 class Gate:
@@ -116,18 +137,33 @@ def _sdk() -> SimpleNamespace:
                 broken = f"{type(error).__name__} after {len(body)} bytes"
             finally:
                 await response.aclose()
-            headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-            return http.Response(response.status_code, headers=headers, content=bytes(body), request=request,
-                                 extensions={"broken": broken})
+            # Headers hold any bytes: the packages that read this further do not see them.
+            headers = {name: value.decode("utf-8", "replace") for key, value in response.headers.raw
+                       if (name := key.decode("latin-1").lower().removeprefix(_HELD)) in _KEPT_HEADERS}
+            return http.Response(response.status_code, content=bytes(body), request=request,
+                                 extensions={"broken": broken, "headers": headers})
 
-    def client(base_url: str, key: str) -> Any:
+    async def hold(response: Any) -> None:
+        """Put a redirect's address out of sight: the client would read it, although it is not to follow."""
+        response.headers = http.Headers([(_HELD.encode() + name if name.lower() == b"location" else name, value)
+                                         for name, value in response.headers.raw])
+
+    class Quiet(openai.AsyncOpenAI):
+        """Sends the same headers whatever OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_ADMIN_KEY
+        hold: they are meant for one provider, and no other must learn them."""
+
+        @property
+        def default_headers(self) -> dict[str, Any]:
+            return {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": self.user_agent,
+                    **self.auth_headers}
+
+    def client(base_url: str, key: Key) -> Any:
         """A client without limits of its own: the gates and `attempt` have them."""
         timeout = http.Timeout(None, connect=CONNECT_S)
-        made = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=timeout, http_client=Client(
-            timeout=timeout, follow_redirects=False, trust_env=not _is_loopback(base_url),
-            limits=http.Limits(max_connections=None, max_keepalive_connections=None)))
-        made.organization = made.project = None   # from OPENAI_* variables; no other provider must learn them
-        return made
+        limits = http.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_S)
+        return Quiet(api_key=key.value, base_url=base_url, max_retries=0, timeout=timeout, http_client=Client(
+            timeout=timeout, limits=limits, follow_redirects=False, trust_env=not _is_loopback(base_url),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), event_hooks={"response": [hold]}))
 
     return SimpleNamespace(client=client, Response=http.Response, StatusError=openai.APIStatusError,
                            ConnectionError=openai.APIConnectionError,
@@ -136,6 +172,7 @@ def _sdk() -> SimpleNamespace:
 
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "location")
+_HELD = "held-"
 
 
 def _is_loopback(base_url: str) -> bool:

@@ -11,27 +11,42 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bamas_lite.llm import Usage
 from bamas_lite.pool import LLM, MOST_TOKENS
+
+_MOST_WORDS = 100_000
+"""Characters of a text that are looked at to tell what it says."""
 
 CUT_EARLY = 0.8
 """A reply cut at less than this part of max_tokens was cut by the provider, not by our limit."""
 
 _RETRIED = frozenset({408, 409, 425, 429})
 
+# The words of providers and servers for a reply that is whole, and for one that has reached max_tokens. All others
+# (content_filter, SAFETY, insufficient_system_resource, abort, ...) say that it broke off.
+_WHOLE = frozenset({"", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed", "tool_calls",
+                    "function_call"})
+_CUT = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer: `broken` says why its body ends early (empty: it does not)."""
+    """An HTTP answer: `broken` says why its body ends early (empty: it does not), `hidden` takes the key out."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes = field(repr=False)
     broken: str = ""
+    hidden: Callable[[str], str] = str
+
+    def line(self, text: str, width: int = 200) -> str:
+        """`text` on one line, shortened after the key is out of it, of which a part would be left."""
+        text = _sound(self.hidden(" ".join(text[:_MOST_WORDS].split())))
+        return text if len(text) <= width else text[:width - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +98,34 @@ def read_answer(answer: Answer, llm: LLM, max_tokens: int) -> Text | Fault:
         error = first.get("error")
     if error:
         if _billed(usage):
-            return Fault("call", f"an error in a reply that was billed: {_error_words(data, answer)}", usage)
+            words = _error_words({"error": error}, answer)
+            return Fault("call", f"an error in a reply that was billed: {words}", usage)
         code = error.get("code") if isinstance(error, dict) else None
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
         return _status_fault(status, {"error": error}, answer, "an error in a reply")
     if first is None:
         return Fault("call", "a reply without choices that was billed", usage) if _billed(usage) else Fault(
             "attempt", "a reply without choices", doubtful=True)
-    return _read_choice(first, usage, llm, max_tokens)
+    return _read_choice(first, usage, llm, max_tokens, answer)
 
 
-def _read_choice(choice: dict[str, Any], usage: Usage | None, llm: LLM, max_tokens: int) -> Text | Fault:
+def _read_choice(choice: dict[str, Any], usage: Usage | None, llm: LLM, max_tokens: int,
+                 answer: Answer) -> Text | Fault:
     message = choice.get("message")
     message = message if isinstance(message, dict) else {}
     text = _joined(choice.get("text") if "text" in choice else message.get("content"))
     reason = choice.get("finish_reason")
-    cut = reason in ("length", "max_tokens", "model_length")
+    reason = "" if reason is None else answer.line(_in_words(reason), 40)
+    cut = reason.lower() in _CUT
     refusal = message.get("refusal")
     fault = ""
     if refusal:
-        fault = f"the LLM refuses: {_one_line(str(refusal))}"
-    elif reason in ("content_filter", "error", "safety"):
+        fault = f"the LLM refuses: {answer.line(_in_words(refusal))}"
+    elif not cut and reason.lower() not in _WHOLE:
         fault = f"the provider broke off the reply ({reason})"
     elif not text and (message.get("tool_calls") or message.get("function_call")):
         fault = "the LLM calls a tool instead of an answer"
-    elif text is None and not cut:
+    elif not cut and not (text or "").strip():
         fault = "a reply without text"
     elif cut:
         # Without token counts: there are never more tokens than bytes (thoughts, which are not shown, aside).
@@ -167,7 +185,7 @@ def _status_fault(status: int, data: Any, answer: Answer, what: str = "") -> Fau
     error = data.get("error") if isinstance(data, dict) else None
     code = str(error.get("code") or "") if isinstance(error, dict) else ""
     if status < 400:
-        where = _one_line(answer.headers.get("location", "another address"), 120)
+        where = answer.line(answer.headers.get("location", "another address"), 120)
         return Fault("run", f"{said}: it sends us to {where}; put the right base_url into the pool file")
     if status == 401:
         return Fault("run", f"{said}: the key is not accepted")
@@ -209,7 +227,7 @@ def _unreadable(answer: Answer) -> Fault:
     if answer.broken:
         words = f"the reply broke off ({answer.broken})"
     elif kind == "text/html" or start.startswith(b"<"):
-        words = f"{kind or 'HTML'} instead of JSON: {_page_words(answer.body)}"
+        words = f"{kind or 'HTML'} instead of JSON: {_page_words(answer)}"
     elif not start:
         words = "an empty reply"
     else:
@@ -232,17 +250,20 @@ def _error_words(data: Any, answer: Answer) -> str:
             words = error.get("message") or error.get("detail") or error.get("error") or error
         else:
             words = error
-        return _one_line(words if isinstance(words, str) else json.dumps(words))
-    return _page_words(answer.body)
+        return answer.line(_in_words(words))
+    return _page_words(answer)
 
 
-def _page_words(body: bytes) -> str:
-    return _one_line(re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace")))
+def _in_words(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else json.dumps(value)
+    except RecursionError:
+        return "a value too deep to show"
 
 
-def _one_line(text: str, width: int = 200) -> str:
-    text = _sound(" ".join(text.split()))
-    return text if len(text) <= width else text[:width - 3] + "..."
+def _page_words(answer: Answer) -> str:
+    page = answer.hidden(answer.body[:_MOST_WORDS].decode("utf-8", "replace"))
+    return answer.line(re.sub(r"<[^>]*>", " ", page[:2000]))
 
 
 def _sound(text: str) -> str:

@@ -2,9 +2,9 @@
 
 from bamas_lite.recordings.chat import CachedChat
 from bamas_lite.recordings.files import export_ledger, export_recording, load_ledger
+from bamas_lite.recordings.jobs import SpendCapReached
 from bamas_lite.recordings.miss import RecordingMiss
 from bamas_lite.recordings.store import RecordingError
-from bamas_lite.recordings.writer import SpendCapReached
 
 __all__ = ["CachedChat", "RecordingError", "RecordingMiss", "SpendCapReached", "export_ledger", "export_recording",
            "load_ledger"]

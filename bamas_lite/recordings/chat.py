@@ -7,10 +7,13 @@ asks the backend, once, and hands a reply out only after it is on the disk.
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 import os
 import threading
 import weakref
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from math import floor
 from pathlib import Path
@@ -21,6 +24,7 @@ from bamas_lite.inputs import exact, shown
 from bamas_lite.llm import CallError, ChatModel, Message, Reply, RunStopped
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.recordings.files import ExportedCalls
+from bamas_lite.recordings.jobs import Call, Claim, Hold, Settle
 from bamas_lite.recordings.miss import RecordingMiss, explain
 from bamas_lite.recordings.store import (
     Answer,
@@ -35,12 +39,15 @@ from bamas_lite.recordings.store import (
     request_text,
     seconds,
 )
-from bamas_lite.recordings.writer import Call, Claim, Settle, Writer
+from bamas_lite.recordings.writer import Writer
 from bamas_lite.tasks import Task
-from bamas_lite.wire import bound_tokens, request_body
+from bamas_lite.wire import ATTEMPTS, Attempts, bound_tokens, request_body
 
 GRACE_S = 5.0
 """How long a call in flight is waited for after Ctrl-C: it is paid for, so its answer should be kept."""
+
+HOLD_S = 30.0
+"""How long a call, an attempt of which may have been billed, waits for room under the cap to be attempted again."""
 
 _ATOMS_PER_USD = 10**6 * ATOMS
 _BOUNDS = {None: "own", False: "plain", True: "strict"}
@@ -53,8 +60,8 @@ class CachedChat:
         inner: the backend to ask, such as OpenAIChat(); None replays only: no key, no network, no client is needed.
         path: the recording, a .sqlite file; it is made if it is not there. To replay, also an exported .parquet file.
         spend_cap_usd: what all calls of this recording together may cost, over all sittings and processes. The worst
-            case of each call is held back before it is made, and so is what was perhaps billed for calls that broke
-            off. 0 makes no new calls; None sets no bound.
+            case of each call is held back before it is made, that of each repetition too where an attempt broke off
+            and was perhaps billed. 0 makes no new calls; None sets no bound.
         seed: part of the key. A request with a temperature above 0 is asked once for each seed and then repeated from
             the recording: for samples that differ, use other seeds, as `generate_trajectories(..., seeds=(0, 1, 2),
             backend=chat.with_seed)` does.
@@ -62,12 +69,15 @@ class CachedChat:
     Keyed by the whole request, the LLM's name and the seed, not by the address of the endpoint. Any number of tasks,
     threads, event loops and processes may share a file (on one machine: SQLite's write-ahead log does not work on
     network drives); equal calls in flight are made once. A reply is handed out after it is on the disk, so a process
-    that is killed loses only calls in flight. What was billed is kept and not asked again, failures too; a failure that
-    was not billed is kept for replays and tried again by a live run. A canceled call in flight is waited for a few
-    seconds, so that its answer is kept.
+    that is killed loses only calls in flight. One that stands still (Ctrl-Z) keeps its calls in flight for an hour,
+    where the others can see that it lives; they wait for these calls. What was billed is kept and not asked again,
+    failures too; a failure that was not billed is kept for replays and tried again by a live run. A canceled call in
+    flight is waited for a few seconds, so that its answer is kept. With little room on the disk no call is made; a paid
+    answer for which there is no room after all is kept in a folder beside, <path>-unsaved, and saved when the recording
+    is used next.
 
     The recording holds requests, replies and a ledger; no key, no header, no path. A request that itself contains the
-    key of its endpoint is refused.
+    key of its endpoint, or another key of the backend's pool, is refused.
 
     Attributes:
         name: the backend's own label while recording, also for what the file answers, so that a resumed run has the
@@ -175,9 +185,9 @@ class CachedChat:
         options = {"max_tokens": max_tokens, "temperature": temperature, "role": role, "task": task}
         loop = asyncio.get_running_loop()
         flight = recording.flights.get((id(loop), key))
-        if flight is None or flight.task.get_loop() is not loop or flight.task.done():
+        if flight is None or flight.task.get_loop() is not loop or flight.task.done() or flight.task.cancelling():
             bound = min(max(operator.index(self.bound_prompt_tokens(llm, messages)), 0), MOST_TOKENS)
-            _refuse_keys(llm, request)
+            _refuse_keys(llm, request, getattr(self.inner, "key_variables", ()))
             call = Call(key, llm.name, plain_text(llm.model or llm.name), self.seed, request, plain_text(str(role)),
                         None if task is None else plain_text(str(task.task_id)), llm.cost_atoms(bound, max_tokens))
             flight = _Flight()
@@ -203,19 +213,26 @@ class CachedChat:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 0.25)
         flight.calling = True
-        # what attempts without an answer may have cost; a backend that does not count them leaves us the worst case
-        doubtful = getattr(self.inner, "take_doubtful_atoms", None)
+        attempts = Attempts(partial(self._hold, writer, call))
+        ATTEMPTS.set(attempts)   # for this task
+        # a backend that does not count what attempts without an answer may have cost leaves us the worst case
+        take = getattr(self.inner, "take_doubtful_atoms", None)
+
+        def doubtful() -> int:
+            return attempts.doubtful + (take() if take else 0)
+
         try:
             answer = _answer(await self.inner.complete(llm, messages, **options), llm)
         except RunStopped:
-            writer.submit(Settle(call, None, unconfirmed=doubtful() if doubtful else 0), _ignore)
+            with suppress(RunStopped):   # why the run ends is said by the first of them
+                await writer.write(Settle(call, None, unconfirmed=doubtful()))
             raise
         except Exception as error:
             answer = _failure(error, getattr(error, "usage", None), getattr(error, "latency_s", 0.0), llm)
         except BaseException:   # canceled: it may be billed without our knowledge
-            writer.submit(Settle(call, None, unconfirmed=call.worst + (doubtful() if doubtful else 0)), _ignore)
+            writer.submit(Settle(call, None, unconfirmed=call.worst + doubtful()), _ignore)
             raise
-        unconfirmed = doubtful() if doubtful else 0 if answer.final else call.worst
+        unconfirmed = doubtful() or (0 if take or answer.final else call.worst)
         cost = None
         if answer.usage is not None:
             usage = answer.usage
@@ -223,6 +240,14 @@ class CachedChat:
         elif answer.error is None:
             cost = call.worst   # as an episode books a reply without usage
         return await writer.write(Settle(call, answer, cost, unconfirmed))
+
+    async def _hold(self, writer: Writer, call: Call, atoms: int) -> None:
+        """Hold back so much more for a call. Raises SpendCapReached if the cap does not allow it, now or soon."""
+        loop = asyncio.get_running_loop()
+        end, wait_s = loop.time() + HOLD_S, 0.005
+        while not await writer.write(Hold(call, atoms, self._cap, last=loop.time() >= end)):
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, 0.25)
 
 
 class _Replay(CachedChat):
@@ -278,12 +303,20 @@ def _ignore(_: Any) -> None:
     """Nobody waits for the outcome."""
 
 
-def _refuse_keys(llm: LLM, request: str) -> None:
-    """Raise RecordingError where a request holds the key of its endpoint: it would be recorded, and shared."""
-    secret = os.environ.get(llm.api_key_env or "", "")
-    if len(secret) >= 8 and secret in request:
-        raise RecordingError(f"{llm.name}: the request itself contains the value of {llm.api_key_env}; keys do not "
-                             "belong into tasks, prompts or extra_body, and a recording would keep it")
+def _refuse_keys(llm: LLM, request: str, variables: Iterable[str]) -> None:
+    """Raise RecordingError where a request holds the key of its endpoint or another one of the backend: it would be
+    recorded, and shared."""
+    for variable in {llm.api_key_env or "": 0, **dict.fromkeys(variables)}:
+        secret = os.environ.get(variable, "").strip()
+        # as it is, as it stands in a text of the request, and in JSON within such a text
+        forms = secret, _escaped(secret), _escaped(_escaped(secret))
+        if len(secret) >= 8 and any(form in request for form in forms):
+            raise RecordingError(f"{llm.name}: the request itself contains the value of {variable}; keys do not "
+                                 "belong into tasks, prompts or extra_body, and a recording would keep it")
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text)[1:-1]
 
 
 class _Flight:
@@ -294,7 +327,7 @@ class _Flight:
         self.waiting, self.calling = 0, False
 
     async def join(self) -> Answer:
-        """Its outcome. The last who is canceled gives it a short grace, then cancels it."""
+        """Its outcome. The last who is canceled gives it a short grace, then cancels it if nobody has joined."""
         self.waiting += 1
         try:
             return await asyncio.shield(self.task)
@@ -304,7 +337,8 @@ class _Flight:
                     if self.calling:
                         await asyncio.wait({self.task}, timeout=GRACE_S)
                 finally:
-                    self.task.cancel()
+                    if self.waiting == 1:
+                        self.task.cancel()
             raise
         finally:
             self.waiting -= 1

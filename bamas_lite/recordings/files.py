@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import glob
+import hashlib
+import os
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pyarrow.parquet as pq
 
 from bamas_lite.inputs import shown
 from bamas_lite.pool import ATOMS
+from bamas_lite.recordings.owners import is_gone
 from bamas_lite.recordings.store import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
@@ -23,6 +28,7 @@ from bamas_lite.recordings.store import (
     RecordingError,
     check_version,
     key_of,
+    reading,
     recording_path,
 )
 from bamas_lite.trajectory_log import write_whole
@@ -44,13 +50,15 @@ LEDGER = pa.schema([
 usage missing (the provider named no tokens: booked at its worst case) or unconfirmed.
 """
 _META = b"bamas_lite.recording."
+_DIGEST = b"bamas_lite.digest"
 
 
 def export_recording(source: str | Path, target: str | Path) -> Path:
     """Write what a recording answers to a small .parquet file, which `CachedChat(None, target)` replays anywhere.
 
     It holds requests, replies, token counts and latencies, ordered by LLM, seed and request: equal calls give an equal
-    file. It holds no times, no prices and no ledger.
+    file. It holds no times, no prices and no ledger. It ends with a digest of its rows: a damaged file is refused, not
+    misread.
 
     Raises:
         ValueError: `target` does not end in .parquet.
@@ -60,10 +68,15 @@ def export_recording(source: str | Path, target: str | Path) -> Path:
     try:
         meta = {_META + name.encode(): str(value).encode() for name, value in
                 {"version": VERSION, **calls.meta}.items()}
-        rows = calls.stream(f"SELECT {', '.join(CALL_COLUMNS)} FROM calls ORDER BY llm, seed, request")
-        return _write(target, _CALLS.with_metadata(meta), rows)
+        return _write(target, _CALLS.with_metadata(meta), calls.path, _answers(calls))
     finally:
         calls.close()
+
+
+def _answers(calls: Calls) -> Iterator[tuple[Any, ...]]:
+    for row in calls.stream(f"SELECT {', '.join(CALL_COLUMNS)} FROM calls ORDER BY llm, seed, request"):
+        Answer.of_columns(*row[3:])   # raises where a replay would
+        yield row
 
 
 def export_ledger(source: str | Path, target: str | Path) -> Path:
@@ -84,7 +97,7 @@ def export_ledger(source: str | Path, target: str | Path) -> Path:
             yield tuple(row)
 
     try:
-        return _write(target, LEDGER, rows())
+        return _write(target, LEDGER, calls.path, rows())
     finally:
         calls.close()
 
@@ -96,13 +109,17 @@ def load_ledger(path: str | Path) -> pd.DataFrame:
         RecordingError: no such file, or no ledger.
     """
     path = recording_path(path)
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise RecordingError(f"ledger {path}: not readable as parquet: {error}") from None
-    if table.schema.names != LEDGER.names:
-        raise RecordingError(f"ledger {path}: is no ledger; expected the columns {', '.join(LEDGER.names)}")
-    return table.to_pandas()
+    with reading(path, "ledger"):
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table, meta = file.read(), file.metadata.metadata
+        if not table.schema.equals(LEDGER):
+            raise RecordingError(f"ledger {path}: is no ledger; expected the columns {', '.join(LEDGER.names)}")
+        digest = hashlib.sha256()
+        for batch in table.to_batches(ROWS_AT_ONCE):
+            for row in _rows(batch):
+                _digest(digest, row)
+        _check_digest(meta, digest)
+        return table.to_pandas()
 
 
 def _opened(source: str | Path) -> Calls:
@@ -112,26 +129,49 @@ def _opened(source: str | Path) -> Calls:
     return Calls(path)
 
 
-def _write(target: str | Path, schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Path:
+def _write(target: str | Path, schema: pa.Schema, source: Path, rows: Iterator[tuple[Any, ...]]) -> Path:
+    """Write rows of `source`, then their digest; each page of the file has a checksum too, but its header has none."""
     target = Path(target)
     if target.suffix != ".parquet":
         raise ValueError(f"target = {shown(str(target))}: expected a file name that ends in .parquet")
 
-    def write(temporary: Path) -> None:
-        with pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=9,
-                              data_page_size=8 << 20) as file:
-            some = iter(rows)
-            while batch := list(islice(some, ROWS_AT_ONCE)):
+    def batches() -> Iterator[pa.RecordBatch]:
+        with reading(source):
+            while batch := list(islice(rows, ROWS_AT_ONCE)):
                 columns = zip(*batch, strict=True)
-                file.write_batch(pa.record_batch([pa.array(column, field.type) for column, field in
-                                                  zip(columns, schema, strict=True)], schema=schema))
+                yield pa.record_batch([pa.array(column, field.type) for column, field in
+                                       zip(columns, schema, strict=True)], schema=schema)
+
+    def write(temporary: Path) -> None:
+        digest = hashlib.sha256()
+        with pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=9, data_page_size=8 << 20,
+                              write_page_checksum=True) as file:
+            for batch in batches():
+                file.write_batch(batch)
+                for row in _rows(batch):
+                    _digest(digest, row)
+            file.add_key_value_metadata({_DIGEST: digest.hexdigest()})
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, write)
-    except OSError as error:
-        raise RecordingError(f"{target}: cannot be written ({error.strerror or error})") from None
+        _clean(target)
+        try:
+            write_whole(target, write)
+        finally:
+            _clean(target, os.getpid())
+    except (OSError, pa.ArrowException) as error:
+        raise RecordingError(f"export {target}: cannot be written ({getattr(error, 'strerror', None) or error}); the "
+                             f"recording {source} is as it was") from None
     return target
+
+
+def _clean(target: Path, pid: int | None = None) -> None:
+    """Remove half files (see write_whole) of this process, or of processes that were killed."""
+    for half in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
+        of = half.name[len(target.name) + 1:-len(".tmp")]
+        if of.isdecimal() and (int(of) == pid or is_gone(int(of)) is not False):
+            with contextlib.suppress(OSError):   # Windows removes no file that somebody writes
+                half.unlink()
 
 
 class ExportedCalls:
@@ -143,8 +183,8 @@ class ExportedCalls:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with pq.ParquetFile(path) as file:
+        with reading(path):
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 meta = {name[len(_META):].decode(): value.decode() for name, value in
                         (file.schema_arrow.metadata or {}).items() if name.startswith(_META)}
                 check_version(path, meta)
@@ -154,22 +194,24 @@ class ExportedCalls:
                 names = ANSWER_COLUMNS.split(", ")
                 self._rows: dict[bytes, int] = {}
                 self._llms: dict[str, int] = {}
-                parts = []
+                parts, digest = [], hashlib.sha256()
                 for batch in file.iter_batches(ROWS_AT_ONCE):
-                    for llm, seed, request in _requests(batch):
-                        self._rows[key_of(llm, seed, request)] = sum(self._llms.values())
+                    for row in _rows(batch):
+                        llm, seed, request = row[:3]
+                        _digest(digest, row)
+                        self._rows[key_of(llm, seed, request)] = len(self._rows)
                         self._llms[llm] = self._llms.get(llm, 0) + 1
                     parts.append(batch.select(names))
+                _check_digest(file.metadata.metadata, digest)
                 schema = pa.schema([field for field in _CALLS if field.name in names])
                 self._answers = pa.Table.from_batches(parts, schema).combine_chunks()
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise RecordingError(f"recording {path}: not readable as an exported recording: {error}") from None
         self._columns = [column.chunk(0) if column.num_chunks else [] for column in self._answers.columns]
 
     def find(self, key: bytes) -> Answer | None:
         """What the request came to; None if it was never made."""
         row = self._rows.get(key)
-        return None if row is None else Answer.of_columns(*(column[row].as_py() for column in self._columns))
+        with reading(self.path):
+            return None if row is None else Answer.of_columns(*(column[row].as_py() for column in self._columns))
 
     def llms(self) -> dict[str, int]:
         """Calls by name of their LLM."""
@@ -181,12 +223,27 @@ class ExportedCalls:
 
     def requests(self) -> Iterator[tuple[str, int, str]]:
         """(LLM, seed, request) of each call."""
-        with pq.ParquetFile(self.path) as file:
+        with reading(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=["llm", "seed", "request"]):
                 yield from _requests(batch)
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    columns = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _digest(digest: Any, row: tuple[Any, ...]) -> None:
+    digest.update(f"{row!r}\n".encode("utf-8", "surrogatepass"))
+
+
+def _check_digest(meta: dict[bytes, bytes], digest: Any) -> None:
+    """Raise ValueError where rows are not those that were written; files of older releases have no digest."""
+    if meta.get(_DIGEST, digest.hexdigest().encode()) != digest.hexdigest().encode():
+        raise ValueError("its rows are not those that were written")
 
 
 def _requests(batch: pa.RecordBatch) -> Iterator[tuple[str, int, str]]:

@@ -15,6 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,12 @@ class Answer:
     @classmethod
     def of_columns(cls, text: str, prompt: int | None, completion: int, cached: int, thought: int, latency_s: float,
                    finish_reason: str, error: str | None) -> Answer:
+        """From stored values. Raises ValueError where they are none that `columns` gives."""
         usage = None if prompt is None else Usage(prompt, completion, cached, thought)
+        if not (isinstance(text, str) and usage == billable(usage) and isinstance(latency_s, float)
+                and latency_s == seconds(latency_s) and isinstance(finish_reason, str)
+                and isinstance(error, str | None)):
+            raise ValueError(f"an answer with odd values {shown((prompt, completion, cached, thought, latency_s))}")
         return cls(text, usage, latency_s, finish_reason, error)
 
     def columns(self) -> tuple[Any, ...]:
@@ -166,22 +172,47 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def told(path: Path, error: Exception, unsaved: int = 0) -> RecordingError:
-    """What an error of SQLite means for the user."""
-    name = getattr(error, "sqlite_errorname", None) or ""
-    words = {
-        "SQLITE_FULL": "the disk is full: make room, then start again",
-        "SQLITE_READONLY": "file or folder may not be written to: give another path, or mend the permissions",
-        "SQLITE_CANTOPEN": "cannot be opened or made: does the folder exist, and may it be written to?",
-        "SQLITE_NOTADB": "is no recording (not a SQLite file): give another path",
-        "SQLITE_BUSY": f"has been locked by another program for {BUSY_S:g} s: close it there, then start again",
-        "SQLITE_CORRUPT": "is damaged: restore a copy, or give another path",
-        "SQLITE_IOERR": "cannot be written or read (disk full, file too large, or a fault of the disk)",
-        "SQLITE_PERM": "may not be read: mend the permissions",
-    }
-    known = next((text for start, text in words.items() if name.startswith(start)), str(error))
-    kept = f"; {unsaved} paid answers are kept in memory and saved first when this process goes on" if unsaved else ""
-    return RecordingError(f"recording {path}: {known}; what was saved before is kept{kept}")
+def told(path: Path, error: Exception, besides: str = "", what: str = "recording") -> RunStopped:
+    """What an error in reading or writing a file means for the user; `besides`: what else there is to say."""
+    if isinstance(error, RunStopped):
+        return error
+    name = errorname(error)
+    known = next((text.format(busy=BUSY_S) for start, text in _ERRORS.items() if name.startswith(start)), None)
+    if known is None and isinstance(error, OSError) and error.errno:   # pyarrow raises OSError for damaged pages too
+        known = error.strerror or str(error)
+    elif known is None and isinstance(error, sqlite3.Error) and name not in ("", "SQLITE_ERROR"):
+        known = str(error)
+    elif known is None:   # all that can be wrong with what stands in a file
+        known = f"is damaged: {type(error).__name__}: {' '.join(str(error).split())[:200]}; restore a copy"
+    return RecordingError(f"{what} {path}: {known}{besides}")
+
+
+_ERRORS = {
+    "SQLITE_FULL": "the disk is full (that of the file, or that of temporary files): make room, then start again",
+    "SQLITE_READONLY": "file or folder may not be written to: give another path, or mend the permissions",
+    "SQLITE_CANTOPEN": "cannot be opened or made: does the folder exist, and may it be written to?",
+    "SQLITE_NOTADB": "is no recording (not a SQLite file): give another path",
+    "SQLITE_BUSY": "has been locked by another program for {busy:g} s: close it there, then start again",
+    "SQLITE_CORRUPT": "is damaged: restore a copy, or give another path",
+    "SQLITE_IOERR": "cannot be written or read (disk full, file too large, or a fault of the disk)",
+    "SQLITE_PERM": "may not be read: mend the permissions",
+}
+
+
+def errorname(error: BaseException) -> str:
+    """SQLite's name of an error; empty where it has none, as for a text that is no UTF-8."""
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+@contextmanager
+def reading(path: Path, what: str = "recording") -> Iterator[None]:
+    """Whatever fails while a file is read, whoever raises it, is a RecordingError that names the file."""
+    try:
+        yield
+    except (RunStopped, MemoryError):
+        raise
+    except Exception as error:
+        raise told(path, error, what=what) from None
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -198,10 +229,10 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     except sqlite3.Error as error:
         connection.close()
         wal = Path(f"{path}-wal")
-        if (wal.exists() and wal.stat().st_size) or not error.sqlite_errorname.startswith(
-                ("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        if (wal.exists() and wal.stat().st_size) or not errorname(error).startswith(
+                ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR_SHM", "SQLITE_FULL")):
             raise
-    return _connection(path, "ro&immutable=1")   # in a read-only folder: no -shm file can be made there
+    return _connection(path, "ro&immutable=1")   # in a read-only folder or on a full disk no -shm file can be made
 
 
 def _connection(path: Path, mode: str) -> sqlite3.Connection:
@@ -215,10 +246,10 @@ def create(path: Path, made_with: dict[str, str]) -> None:
     Raises:
         RecordingError: it is another file, of another version, made with another kind of backend, or not writable.
     """
-    try:
+    with reading(path):
         connection = connect(path, write=True)
         try:
-            _to_wal(connection)
+            _to_wal(connection, path)
             connection.execute("BEGIN IMMEDIATE")
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _TABLES.split(";\n"):
@@ -235,20 +266,19 @@ def create(path: Path, made_with: dict[str, str]) -> None:
             connection.execute("COMMIT")
         finally:
             connection.close()
-    except sqlite3.Error as error:
-        raise told(path, error) from None
 
 
-def _to_wal(connection: sqlite3.Connection) -> None:
+def _to_wal(connection: sqlite3.Connection, path: Path) -> None:
     """Switch the file to write-ahead logging. SQLite does not wait for others here, so we do."""
     end = time.monotonic() + BUSY_S
     while True:
         try:
             if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise sqlite3.OperationalError("its file system allows no write-ahead log: put it on a local disk")
+                raise RecordingError(f"recording {path}: its file system allows no write-ahead log: put it on a local "
+                                     "disk")
             return
         except sqlite3.OperationalError as error:
-            if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY") or time.monotonic() > end:
+            if not errorname(error).startswith("SQLITE_BUSY") or time.monotonic() > end:
                 raise
         time.sleep(0.01)
 
@@ -258,10 +288,10 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, str]:
     try:
         return dict(connection.execute("SELECT name, value FROM meta"))
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorname != "SQLITE_ERROR":
+        if errorname(error) != "SQLITE_ERROR":
             raise
         return {}
-    except ValueError:   # a table of that name with other columns
+    except (ValueError, TypeError):   # a table of that name with other columns
         return {}
 
 
@@ -283,7 +313,7 @@ class Calls:
 
     def __init__(self, path: Path) -> None:
         self.path, self._lock = path, threading.Lock()
-        try:
+        with reading(path):
             self._connection = connect(path, write=False)
             try:
                 check_version(path, meta := read_meta(self._connection))
@@ -291,20 +321,16 @@ class Calls:
             except BaseException:
                 self._connection.close()
                 raise
-        except sqlite3.Error as error:
-            raise told(path, error) from None
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
-            with self._lock:
-                return self._connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise told(self.path, error) from None
+        with reading(self.path), self._lock:
+            return self._connection.execute(query, values).fetchall()
 
     def find(self, key: bytes) -> Answer | None:
         """What the request came to; None if it was never made."""
         rows = self._rows(f"SELECT {ANSWER_COLUMNS} FROM calls WHERE key = ?", key)
-        return Answer.of_columns(*rows[0]) if rows else None
+        with reading(self.path):
+            return Answer.of_columns(*rows[0]) if rows else None
 
     def llms(self) -> dict[str, int]:
         """Calls by name of their LLM."""
@@ -313,7 +339,8 @@ class Calls:
     def totals(self) -> tuple[int, int, int]:
         """Atoms spent, atoms that may have been billed besides, calls paid."""
         found = dict(self._rows("SELECT name, value FROM meta"))
-        return int(found["spent"]), int(found["unconfirmed"]), int(found["paid_calls"])
+        with reading(self.path):
+            return int(found["spent"]), int(found["unconfirmed"]), int(found["paid_calls"])
 
     def requests(self) -> Iterator[tuple[str, int, str]]:
         """(LLM, seed, request) of each call."""
@@ -321,7 +348,7 @@ class Calls:
 
     def stream(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, a few at a time."""
-        try:
+        with reading(self.path):
             cursor = self._connection.execute(query)
             while True:
                 with self._lock:
@@ -329,8 +356,6 @@ class Calls:
                 if not rows:
                     return
                 yield from rows
-        except sqlite3.Error as error:
-            raise told(self.path, error) from None
 
     def close(self) -> None:
         with self._lock:
