@@ -93,7 +93,7 @@ def plot_critics(table: pd.DataFrame, segments: Mapping[str, Sequence[tuple[floa
     """Critics by how often they reject right answers (across) and wrong ones (up). On the diagonal they merely guess.
 
     Args:
-        table: as from `call_rates.critic_rates`: llm, false_alarm and hit, each with _low and _high (shares).
+        table: as from `critic_rates`: llm, false_alarm and hit, each with _low and _high (shares).
         segments: name -> points (false alarm, hit), joined by a line: the critics that a simulator can have.
         kinds: the same for each kind of task, with a column kind: small points, named.
     """
@@ -160,7 +160,7 @@ def plot_cascades(table: pd.DataFrame, names: Mapping[str, str], ax: Axes | None
     """Accuracy against cost of two LLMs together: policies along their budgets, and each LLM alone.
 
     Args:
-        table: as from `recorded_cascades.cascade_table`, under one reading.
+        table: as from `cascade_table`, under one reading.
         names: policy of a line without a budget (each LLM alone, the Star of both) -> what the legend calls it.
     """
     ax = ax or plt.subplots(figsize=(7.5, 4.2))[1]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bamas_lite.call_rates import KEPT, REPAIRED, call_rates, critic_rates, rate
+from bamas_lite.simulator_check.rates import KEPT, REPAIRED, call_rates, critic_rates, rate
 
 COLUMNS = ["task_id", "llm", "role", "style", "earlier", "right", "steps"]
 

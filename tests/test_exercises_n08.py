@@ -20,7 +20,7 @@ from bamas_lite import (
 from bamas_lite.exercises import n08
 from bamas_lite.exercises.n08 import NEW_BUDGET, check_1, check_2, check_3
 from bamas_lite.pool import ATOMS
-from bamas_lite.simulator_check import episodes_of
+from bamas_lite.simulator_check.halves import episodes_of
 from bamas_lite.wire import request_body
 
 

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamas_lite import recorded_answers as ra
-from bamas_lite import recorded_cascades as rc
-from bamas_lite import recorded_readings as rr
-from bamas_lite import recorded_summary as rs
 from bamas_lite.answers import find_number
 from bamas_lite.grading import Grade, grade
 from bamas_lite.llm import RunStopped
 from bamas_lite.prompts import critic_messages, executor_messages
-from bamas_lite.recorded_answers import LLMS, STRONG, WEAK, RecordedAnswersError, load_recorded_answers
-from bamas_lite.recorded_readings import READINGS, careful_reading, recorded_rule
-from bamas_lite.recorded_replay import EXAMPLES, RecordedReplies, prompt_tokens, recorded_pool
-from bamas_lite.reply_signals import SIGNALS, annotations, equations, holds, signals, value
+from bamas_lite.recorded_answers import answers as ra
+from bamas_lite.recorded_answers import cascades as rc
+from bamas_lite.recorded_answers import readings as rr
+from bamas_lite.recorded_answers import summary as rs
+from bamas_lite.recorded_answers.answers import LLMS, STRONG, WEAK, RecordedAnswersError, load_recorded_answers
+from bamas_lite.recorded_answers.readings import READINGS, careful_reading, recorded_rule
+from bamas_lite.recorded_answers.replay import EXAMPLES, RecordedReplies, prompt_tokens, recorded_pool
+from bamas_lite.recorded_answers.signals import SIGNALS, annotations, equations, holds, signals, value
 from bamas_lite.tasks import Task, TaskFileError
 from bamas_lite.topologies import run_task_sync
 

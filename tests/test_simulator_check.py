@@ -7,14 +7,16 @@ import pandas as pd
 import pytest
 from scipy.stats import binom, norm
 
-from bamas_lite import simulator_estimates as est
 from bamas_lite.llm import Reply, Usage
 from bamas_lite.local_study import LOG, local_pool, local_tasks
 from bamas_lite.pool import Pool
 from bamas_lite.prompts import critic_messages, executor_messages, planner_messages
 from bamas_lite.simulation import SimulatedLLM, count_tokens
-from bamas_lite.simulator_calls import calls_of, kind_of
-from bamas_lite.simulator_check import (
+from bamas_lite.simulator_check import estimates as est
+from bamas_lite.simulator_check.calls import calls_of, kind_of
+from bamas_lite.simulator_check.fit import fit_calls
+from bamas_lite.simulator_check.fitted import FittedLLM
+from bamas_lite.simulator_check.halves import (
     SPLITS,
     check,
     compare,
@@ -28,8 +30,6 @@ from bamas_lite.simulator_check import (
     split_halves,
     summary,
 )
-from bamas_lite.simulator_fit import fit_calls
-from bamas_lite.simulator_fitted import FittedLLM
 from bamas_lite.tasks import DOMAINS, load_tasks
 from bamas_lite.topologies import TOPOLOGIES
 from bamas_lite.trajectories import load_trajectories

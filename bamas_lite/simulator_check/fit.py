@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bamas_lite import simulator_estimates as est
 from bamas_lite.episode import Episode
 from bamas_lite.inputs import shown
 from bamas_lite.pool import LLM, Pool
 from bamas_lite.prompts import MAX_PLAN_STEPS
 from bamas_lite.simulation import _skill, load_parameters
 from bamas_lite.simulation_parameters import Parameters
-from bamas_lite.simulator_calls import Call, calls_of
+from bamas_lite.simulator_check import estimates as est
+from bamas_lite.simulator_check.calls import Call, calls_of
 from bamas_lite.tasks import Task
 
 STYLES = {"executor": ("solve", "approach", "improve", "revise", "step"), "critic": ("critic",),

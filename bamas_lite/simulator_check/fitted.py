@@ -1,4 +1,4 @@
-"""`FittedLLM`: a backend that plays with the parameters of a `simulator_fit.Fit`."""
+"""`FittedLLM`: a backend that plays with the parameters of a `fit.Fit`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bamas_lite.llm import Message, Reply, Usage
 from bamas_lite.pool import LLM
 from bamas_lite.prompts import section, tag
 from bamas_lite.simulation import SimulatedLLM, _Pair, count_tokens, task_noise
-from bamas_lite.simulator_calls import kind_of, plain_tokens
-from bamas_lite.simulator_fit import FINE, Fit
+from bamas_lite.simulator_check.calls import kind_of, plain_tokens
+from bamas_lite.simulator_check.fit import FINE, Fit
 from bamas_lite.tasks import Task
 
 

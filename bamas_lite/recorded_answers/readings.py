@@ -22,7 +22,7 @@ from bamas_lite.inputs import shown
 from bamas_lite.tasks import Task
 
 if TYPE_CHECKING:
-    from bamas_lite.recorded_answers import RecordedAnswers
+    from bamas_lite.recorded_answers.answers import RecordedAnswers
 
 READINGS = ("recorded", "ours", "careful")
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from bamas_lite.llm import Message, Reply, RunStopped, Usage
 from bamas_lite.pool import LLM, Pool
 from bamas_lite.prompts import section
-from bamas_lite.recorded_answers import LABEL, LLMS, SOURCE, STRONG, WEAK
+from bamas_lite.recorded_answers.answers import LABEL, LLMS, SOURCE, STRONG, WEAK
 from bamas_lite.tasks import Task
 
 if TYPE_CHECKING:
-    from bamas_lite.recorded_answers import RecordedAnswers
+    from bamas_lite.recorded_answers.answers import RecordedAnswers
 
 CHARACTERS_PER_TOKEN = 4
 """https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them"""

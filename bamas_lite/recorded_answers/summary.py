@@ -1,13 +1,12 @@
 """The aggregate figures of the recorded GSM8K answers, committed for readers without the file, and the command for it.
 
-`python -m bamas_lite.recorded_summary --benchmarks FOLDER` computes them; no text of the benchmark is in them.
+`python -m bamas_lite.recorded_answers --benchmarks FOLDER` computes them; no text of the benchmark is in them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pandas as pd
 
 from bamas_lite.inputs import command, file_path, in_folder
 from bamas_lite.paths import BUILD, DATA
-from bamas_lite.recorded_answers import (
+from bamas_lite.recorded_answers.answers import (
     FILES,
     LABEL,
     SOURCE,
@@ -24,9 +23,9 @@ from bamas_lite.recorded_answers import (
     RecordedAnswersError,
     load_recorded_answers,
 )
-from bamas_lite.recorded_cascades import cascade_table
-from bamas_lite.recorded_readings import KINDS, READINGS, by_kind
-from bamas_lite.recorded_replay import price_note
+from bamas_lite.recorded_answers.cascades import cascade_table
+from bamas_lite.recorded_answers.readings import KINDS, READINGS, by_kind
+from bamas_lite.recorded_answers.replay import price_note
 
 SUMMARY_LABEL = f"{LABEL}, summary computed on the full file"
 SUMMARY = DATA / "recorded" / "gsm8k_answers_summary.json"
@@ -37,7 +36,7 @@ def load_summary(path: str | Path = SUMMARY) -> dict[str, Any]:
     """The aggregate figures of the full file: label, source, sha256, questions, prices, and three DataFrames.
 
     `agreement`: `RecordedAnswers.agreement()`; `kinds`: replies by kind of difference and LLM
-    (`recorded_readings.by_kind`); `table`: `cascade_table` under each reading, which its first column names.
+    (`readings.by_kind`); `table`: `cascade_table` under each reading, which its first column names.
 
     Raises:
         RecordedAnswersError: no such file, or no summary.
@@ -86,7 +85,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Recorded GSM8K answers of GPT-4 and Mixtral: our grader against their verdicts, and what a cascade makes of them.
     """
-    parser = argparse.ArgumentParser(prog="python -m bamas_lite.recorded_summary", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bamas_lite.recorded_answers", description=main.__doc__)
     parser.add_argument("--benchmarks", required=True, help=f"folder with {FILES[0]} (from {SOURCE}) and "
                         "gsm8k_test.jsonl")
     parser.add_argument("--summary", default=BUILD / SUMMARY.name, type=Path,
@@ -110,7 +109,3 @@ def _text(table: pd.DataFrame, without: str = "") -> str:
     shown = table.drop(columns=[without] if without else []).round(6)
     return shown.to_string(index=not isinstance(shown.index, pd.RangeIndex), na_rep="", float_format=lambda number: (
         f"{number:,.1f}" if abs(number) > 1 and number % 1 else f"{number:.4f}" if number % 1 else f"{number:,.0f}"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

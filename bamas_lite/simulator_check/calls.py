@@ -1,6 +1,6 @@
 """What recorded calls say about the LLMs that made them: one `Call` for each different prompt.
 
-The simulator's parameters (`simulator_fit.py`) are estimated from these. A recording at temperature 0 repeats itself:
+The simulator's parameters (`fit.py`) are estimated from these. A recording at temperature 0 repeats itself:
 the same LLM answers the same prompt alike in many budgets and topologies. Such a prompt counts once.
 """
 

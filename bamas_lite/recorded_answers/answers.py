@@ -2,11 +2,11 @@
 
 The file is `routellm/evals/gsm8k/gsm8k_responses.csv` of the RouteLLM project (see SOURCE; Apache 2.0): one reply of
 gpt-4-1106-preview and one of Mixtral-8x7B-Instruct to each of the 1,319 test questions, each with a verdict. It is not
-part of this project; only aggregate figures are (`recorded_summary.load_summary`).
+part of this project; only aggregate figures are (`summary.load_summary`).
 
 How they were made is published beside the file (generate_responses.py): eight worked training problems before the
 question, temperature 0, at most 1,024 tokens. How the verdicts were made, and what else the replies can be read as, is
-in recorded_readings.py.
+in readings.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 import pandas as pd
 
-from bamas_lite import recorded_readings
 from bamas_lite.grading import Grade, grade
 from bamas_lite.inputs import file_path, shown
+from bamas_lite.recorded_answers import readings
 from bamas_lite.tasks import Task, load_tasks
 
 STRONG, WEAK = "gpt-4-1106-preview", "mistralai/Mixtral-8x7B-Instruct-v0.1"
@@ -79,8 +79,8 @@ class RecordedAnswers:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """Every reply on which not all three verdicts are the same (`recorded_readings.compare`)."""
-        return recorded_readings.compare(self)
+        """Every reply on which not all three verdicts are the same (`readings.compare`)."""
+        return readings.compare(self)
 
     def disagreements(self) -> pd.DataFrame:
         """Every reply on which our grader and the recorded verdict differ: the lines of `differences` with that."""
@@ -91,12 +91,12 @@ class RecordedAnswers:
         return self.differences.query("recorded == ours").reset_index(drop=True)
 
     def agreement(self) -> pd.DataFrame:
-        """Our grader beside the recorded verdicts and the careful reading (`recorded_readings.agreement`)."""
-        return recorded_readings.agreement(self, self.differences)
+        """Our grader beside the recorded verdicts and the careful reading (`readings.agreement`)."""
+        return readings.agreement(self, self.differences)
 
     def backend(self) -> Any:
-        """A backend that answers a call with the recorded reply to its question (`recorded_replay.RecordedReplies`)."""
-        from bamas_lite.recorded_replay import RecordedReplies
+        """A backend that answers a call with the recorded reply to its question (`replay.RecordedReplies`)."""
+        from bamas_lite.recorded_answers.replay import RecordedReplies
 
         return RecordedReplies(self)
 

@@ -1,7 +1,7 @@
 """How well does the simulator, fitted to half of a recording, predict the other half?
 
 The tasks are split in two halves. From the episodes of one half the simulator's parameters are estimated
-(`simulator_fit.py`); then it plays the tasks of the other, and its accuracy and cost are compared with what was
+(`fit.py`); then it plays the tasks of the other, and its accuracy and cost are compared with what was
 recorded there, for each topology, budget and domain. Beside it stand what a plain average predicts (the same cell's
 mean in the half that was fitted), the simulator without a fit (parameters `assumed`), and the error that a perfect
 prediction would still have, since a half is a sample itself. The plain average knows the cell that it predicts; the
@@ -13,7 +13,6 @@ simulator has one set of parameters for all cells.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
@@ -28,10 +27,10 @@ from bamas_lite.local_study import LOCAL_BUDGETS, LOG, RECORDING, local_pool, lo
 from bamas_lite.pool import Pool
 from bamas_lite.provisioning import InfeasibleBudgetError
 from bamas_lite.simulation import SimulatedLLM
-from bamas_lite.simulator_calls import calls_of
-from bamas_lite.simulator_compare import CELL, PREDICTORS, compare, log_of, rankings, summary
-from bamas_lite.simulator_fit import Fit, fit_calls, fit_simulator
-from bamas_lite.simulator_fitted import FittedLLM
+from bamas_lite.simulator_check.calls import calls_of
+from bamas_lite.simulator_check.compare import CELL, PREDICTORS, compare, log_of, rankings, summary
+from bamas_lite.simulator_check.fit import Fit, fit_calls, fit_simulator
+from bamas_lite.simulator_check.fitted import FittedLLM
 from bamas_lite.tasks import Task
 from bamas_lite.topologies import infeasible_episode, run_task
 from bamas_lite.trajectories import generate_trajectories, load_trajectories, run_coroutine, team_of
@@ -180,7 +179,7 @@ def recorded_episodes() -> tuple[list[Episode], list[Task]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the simulator with the committed recording; writes simulator_check.csv, and simulator_fit.csv: the
     parameters fitted to all of it."""
-    argparse.ArgumentParser(description=main.__doc__).parse_args(arguments)
+    argparse.ArgumentParser(prog="python -m bamas_lite.simulator_check", description=main.__doc__).parse_args(arguments)
     episodes, tasks = recorded_episodes()
     table = check(episodes, tasks, LOCAL_BUDGETS, local_pool(), splits=SPLITS, n_seeds=SEEDS)
     fit = fit_simulator(episodes, tasks, local_pool())
@@ -191,7 +190,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ranks = pd.concat(rankings(part) for _, part in table.groupby(["split", "predicted_half"]))
     print(ranks.drop(columns=["best", *PREDICTORS]).groupby("domain").mean().round(3).to_string())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

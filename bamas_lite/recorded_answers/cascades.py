@@ -1,6 +1,6 @@
 """Star and cascades of Mixtral-8x7B and gpt-4-1106-preview on their recorded GSM8K replies.
 
-A cascade asks the cheap LLM first and, when its reply looks bad, the dear one. Here the look is `reply_signals` and the
+A cascade asks the cheap LLM first and, when its reply looks bad, the dear one. Here the look is `signals` and the
 length of the reply; how bad each looks is learned on one half of the questions, everything is reported on the other.
 
 "Budget" means two different things here, both in u$ per question. Star's is the paper's: a hard limit on every single
@@ -21,10 +21,10 @@ import pandas as pd
 from bamas_lite.inputs import exact, shown, whole
 from bamas_lite.llm import RunStopped
 from bamas_lite.provisioning import InfeasibleBudgetError, estimate_t_out, provision
-from bamas_lite.recorded_answers import STRONG, WEAK, RecordedAnswers
-from bamas_lite.recorded_readings import READINGS, right
-from bamas_lite.recorded_replay import MOST_TOKENS, prompt_tokens, recorded_pool
-from bamas_lite.reply_signals import SIGNALS, signals
+from bamas_lite.recorded_answers.answers import STRONG, WEAK, RecordedAnswers
+from bamas_lite.recorded_answers.readings import READINGS, right
+from bamas_lite.recorded_answers.replay import MOST_TOKENS, prompt_tokens, recorded_pool
+from bamas_lite.recorded_answers.signals import SIGNALS, signals
 from bamas_lite.topologies import Episode, run_task_sync
 
 BUDGETS = (1_000, 2_000, 4_000, 6_000, 8_000, 12_000, 24_000, 32_000)

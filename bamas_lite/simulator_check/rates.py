@@ -1,6 +1,6 @@
 """How often calls of each kind went well in recorded episodes: what the simulator assumes, counted (notebook 08).
 
-The input is a table of different calls, `pd.DataFrame(simulator_calls.calls_of(episodes, tasks))`. Intervals are 95%
+The input is a table of different calls, `pd.DataFrame(calls_of(episodes, tasks))`. Intervals are 95%
 percentile intervals of the bootstrap over tasks.
 """
 

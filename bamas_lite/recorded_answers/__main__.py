@@ -1,0 +1,3 @@
+from bamas_lite.recorded_answers.summary import main
+
+raise SystemExit(main())

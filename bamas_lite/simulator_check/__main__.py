@@ -1,0 +1,3 @@
+from bamas_lite.simulator_check.halves import main
+
+raise SystemExit(main())
