@@ -154,22 +154,21 @@ def _write(target: str | Path, schema: pa.Schema, source: Path, rows: Iterator[t
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clean(target)
         try:
             write_whole(target, write)
         finally:
-            _clean(target, os.getpid())
+            _clean(target)
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"export {target}: cannot be written ({getattr(error, 'strerror', None) or error}); the "
                              f"recording {source} is as it was") from None
     return target
 
 
-def _clean(target: Path, pid: int | None = None) -> None:
+def _clean(target: Path) -> None:
     """Remove half files (see write_whole) of this process, or of processes that were killed."""
     for half in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
         of = half.name[len(target.name) + 1:-len(".tmp")]
-        if of.isdecimal() and (int(of) == pid or is_gone(int(of)) is not False):
+        if of.isdecimal() and (int(of) == os.getpid() or is_gone(int(of)) is not False):
             with contextlib.suppress(OSError):   # Windows removes no file that somebody writes
                 half.unlink()
 
