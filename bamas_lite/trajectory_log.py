@@ -137,5 +137,10 @@ def require_same_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) 
     wanted = json.loads(json.dumps(wanted))
     for key in wanted:
         if found.get(key) != wanted[key]:
-            raise TrajectoryError(f"{path} holds another run: it has {key} = {found.get(key)!r}, this call has "
-                                  f"{wanted[key]!r}; give another path, or delete it")
+            there, here = f"it has {key} = {found.get(key)!r}", f"this call has {wanted[key]!r}"
+            if key == "tasks":   # of which a checksum is kept, that says nothing to a reader
+                there, here = f"it has other tasks ({found.get('n_tasks')})", f"this call has {wanted['n_tasks']}"
+            elif key == "prices":
+                there, here = "its LLMs have other prices, ranks or limits", f"pool {wanted['pool']!r} was changed"
+            raise TrajectoryError(f"{path} holds another run: {there}, {here}; give another path. (Calls that a "
+                                  "recording holds are not paid again: it can stay the same.)")

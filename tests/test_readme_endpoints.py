@@ -37,7 +37,7 @@ def run(script, folder, **environment):
 
 
 def test_the_script_runs_pays_once_and_is_replayed(tmp_path):
-    assert len(SCRIPT.splitlines()) <= 13
+    assert len(SCRIPT.splitlines()) <= 17
     with FaultServer() as server:
         (tmp_path / "my_pool.yaml").write_text(POOLS[0].replace(SERVER, server.base_url), encoding="utf-8")
         first, n_requests = run(SCRIPT, tmp_path), len(server.requests)
@@ -46,7 +46,7 @@ def test_the_script_runs_pays_once_and_is_replayed(tmp_path):
         assert n_requests > 0 and len(server.requests) == n_requests
         cost = server.cost(load_pool(tmp_path / "my_pool.yaml")) / 1e6
     assert first.stdout.index("worst case") < first.stdout.index("Go on?")
-    last = f"paid: {cost:.4f} USD for {n_requests} calls"
+    last = f"paid in all: {cost:.4f} USD for {n_requests} calls"
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1] == last
     # the server is gone; the recording travels
     assert run(REPLAY, tmp_path).returncode == 0
@@ -61,5 +61,6 @@ def test_the_script_runs_pays_once_and_is_replayed(tmp_path):
 def test_without_a_server_or_a_key_the_last_line_says_what_to_do(tmp_path):
     (tmp_path / "my_pool.yaml").write_text(POOLS[1], encoding="utf-8")
     done = run(SCRIPT, tmp_path)
+    assert "Traceback" not in done.stderr
     assert done.returncode == 1 and re.search(r"environment variable (OPENAI|DEEPSEEK)_API_KEY is not set",
                                               done.stderr.splitlines()[-1])
