@@ -17,7 +17,7 @@ from typing import Any
 from bamas_lite.casting import Agent
 from bamas_lite.grading import grade
 from bamas_lite.inputs import shown
-from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, RunStopped, Usage
+from bamas_lite.llm import BudgetMeter, CallError, ChatModel, Message, Reply, Reservation, RunStopped, Usage, billable
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
 
@@ -217,10 +217,10 @@ class Caller:
             fault = f"{agent.name} ({agent.llm.name}): {_words(error)}"
             if isinstance(error, CallError) and error.usage is not None:
                 usage, latency = error.usage, error.latency_s
-            if _counts(usage) is None:
+            if billable(usage) is None:
                 self.meter.release(reservation)
                 raise CallError(fault) from error
-        usage = _counts(usage)
+        usage = billable(usage)
         reported = usage is not None
         if usage is None:
             # Unknown is booked as the worst case: a meter that guesses low would let the episode overspend.
@@ -343,22 +343,6 @@ def _text(text: Any) -> str:
         except UnicodeEncodeError:
             return text.encode("utf-8", "replace").decode("utf-8")
     return text
-
-
-def _counts(usage: Any) -> Usage | None:
-    """The token counts as plain numbers, the same object if they are; None if they cannot be billed."""
-    try:
-        prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
-        cached, thought = operator.index(usage.cached_tokens), operator.index(usage.reasoning_tokens)
-    except Exception:  # the backend may hand over anything
-        return None
-    if not (0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS):
-        return None
-    if not (0 <= cached <= prompt and 0 <= thought <= completion):
-        cached = thought = 0  # parts that are larger than the whole: billed without them
-    elif type(usage.prompt_tokens) is type(usage.completion_tokens) is type(usage.cached_tokens) is int:
-        return usage
-    return Usage(prompt, completion, cached, thought)
 
 
 def _words(error: Exception) -> str:

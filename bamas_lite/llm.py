@@ -7,6 +7,7 @@ else - simulated, replayed or live - is its own affair.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from bamas_lite.inputs import exact, shown, whole
-from bamas_lite.pool import ATOMS, LLM
+from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
 
 Message = dict[str, str]
@@ -38,6 +39,23 @@ class Usage:
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+
+
+def billable(usage: Any) -> Usage | None:
+    """Token counts of any backend as plain numbers, the same object if they are; None if they cannot be billed."""
+    try:
+        prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
+        cached = operator.index(getattr(usage, "cached_tokens", 0))
+        thought = operator.index(getattr(usage, "reasoning_tokens", 0))
+    except Exception:  # a backend may hand over anything
+        return None
+    if not (0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS):
+        return None
+    if not (0 <= cached <= prompt and 0 <= thought <= completion):
+        cached = thought = 0  # parts that are larger than the whole: billed without them
+    elif type(usage) is Usage and type(usage.prompt_tokens) is type(usage.completion_tokens) is type(cached) is int:
+        return usage
+    return Usage(prompt, completion, cached, thought)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +209,7 @@ class BudgetMeter:
         """
         prompt = whole(usage.prompt_tokens, "usage.prompt_tokens")
         completion = whole(usage.completion_tokens, "usage.completion_tokens")
-        cached = min(whole(usage.cached_tokens, "usage.cached_tokens"), prompt)
+        cached = min(whole(getattr(usage, "cached_tokens", 0), "usage.cached_tokens"), prompt)
         self.release(reservation)
         cost = reservation.llm.cost_atoms(prompt, completion, cached)
         self._spent += cost

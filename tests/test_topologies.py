@@ -5,6 +5,7 @@ import itertools
 import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -515,6 +516,15 @@ def test_unusable_token_counts_are_booked_as_the_worst_case(usage):
     assert (episode.cost, episode.n_calls, episode.correct) == (float(budget), 1, True)
     assert [call.usage_reported for call in episode.calls] == [False]
     assert (episode.prompt_tokens, episode.completion_tokens) == (60, 384)
+
+
+@pytest.mark.parametrize("usage, booked", [
+    (SimpleNamespace(prompt_tokens=50, completion_tokens=20), Usage(50, 20)),   # a backend of one's own
+    (Usage(50, 20, 30, 10), Usage(50, 20, 30, 10)), (Usage(50, 20, 51, 0), Usage(50, 20)),
+    (Usage(50, 20, 0, 21), Usage(50, 20))], ids=repr)
+def test_parts_of_the_tokens_are_optional_and_never_more_than_the_whole(usage, booked):
+    episode = run(Scripted(Reply("#### 7", usage, 1.0)), "S", "linear")
+    assert episode.calls[0].usage == booked and episode.calls[0].usage_reported
 
 
 def test_a_provider_that_bills_too_much_is_counted_and_stopped():

@@ -21,7 +21,7 @@ from typing import Any
 
 from bamas_lite.episode import check_backend
 from bamas_lite.inputs import exact, shown
-from bamas_lite.llm import CallError, ChatModel, Message, Reply, RunStopped
+from bamas_lite.llm import CallError, ChatModel, Message, Reply, RunStopped, billable
 from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.recordings.files import ExportedCalls
 from bamas_lite.recordings.jobs import Call, Claim, Hold, Settle
@@ -30,7 +30,6 @@ from bamas_lite.recordings.store import (
     Answer,
     Calls,
     RecordingError,
-    billable,
     create,
     file_identity,
     key_of,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
 import sqlite3
 import threading
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bamas_lite.inputs import shown
-from bamas_lite.llm import CallError, Reply, RunStopped, Usage
-from bamas_lite.pool import MOST_TOKENS
+from bamas_lite.llm import CallError, Reply, RunStopped, Usage, billable
 
 VERSION = 1
 """Of the file format, in SQLite and in parquet."""
@@ -119,20 +117,6 @@ class Answer:
 def plain_text(text: str) -> str:
     """Half surrogate pairs, which cannot be stored, become "?"; so an episode reads them too."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def billable(usage: Any) -> Usage | None:
-    """Token counts as an episode would book them; None if they cannot be billed."""
-    try:
-        prompt, completion = operator.index(usage.prompt_tokens), operator.index(usage.completion_tokens)
-        cached, thought = operator.index(usage.cached_tokens), operator.index(usage.reasoning_tokens)
-    except Exception:  # the backend may hand over anything
-        return None
-    if not (0 <= prompt <= MOST_TOKENS and 0 <= completion <= MOST_TOKENS):
-        return None
-    if not (0 <= cached <= prompt and 0 <= thought <= completion):
-        cached = thought = 0
-    return Usage(prompt, completion, cached, thought)
 
 
 def seconds(latency: Any) -> float:
