@@ -166,6 +166,80 @@ def against_alone(log: pd.DataFrame, single: pd.DataFrame, llm: str | None = Non
     return pd.DataFrame(rows)
 
 
+def pooled_against_alone(log: pd.DataFrame, single: pd.DataFrame, llm: str) -> tuple[float, float, float]:
+    """The mean over all budgets and topologies minus one LLM asked once, task by task, with its 95% interval."""
+    base = single[single.llm == llm].set_index("task_id").correct.astype(float)
+    team = log.astype({"correct": float}).groupby("task_id", sort=False).correct.mean()
+    gain = (team - base.reindex(team.index)).to_numpy()
+    return float(gain.mean()), *bootstrap_interval(gain)
+
+
+def llms_by_kind(single: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Accuracy of one LLM alone minus another's, task by task: kind, difference, low, high (95%), n_tasks."""
+    right = single.astype({"correct": float}).pivot(index="task_id", columns="llm", values="correct").dropna()
+    gap, kind = right[first] - right[second], np.array(kinds(right.index))
+    rows = []
+    for name in dict.fromkeys(kinds(single.task_id)):
+        values = gap[kind == name].to_numpy()
+        low, high = bootstrap_interval(values)
+        rows.append({"kind": name, "difference": values.mean(), "low": low, "high": high, "n_tasks": len(values)})
+    return pd.DataFrame(rows)
+
+
+def best_per_kind(table: LogTable, train: LogTable) -> np.ndarray:
+    """A look-up: for each kind of task the topology with the best mean reward on `train`, at all budgets; pi (n, 4).
+
+    A kind that `train` lacks gets the best topology of all.
+    """
+    known, asked = np.array(kinds(train.task_id)), np.array(kinds(table.task_id))
+    best = {kind: int(np.nanmean(train.R[known == kind], axis=0).argmax()) for kind in dict.fromkeys(known)}
+    other = int(np.nanmean(train.R, axis=0).argmax())
+    return np.eye(len(TOPOLOGIES))[[best.get(kind, other) for kind in asked]]
+
+
+def gains_per_kind(train: LogTable, test: LogTable, single: pd.DataFrame) -> pd.DataFrame:
+    """What `best_per_kind` gains in accuracy: chosen on one half of the tasks and judged on the other, both ways.
+
+    Returns:
+        judged ("held-out half", "halves swapped", "both"), against ("best fixed", also chosen on the other half, or
+        "<LLM> alone"), difference, low, high: paired over tasks, with 95% intervals that hold the choice fixed.
+    """
+    gaps: dict[str, dict[str, np.ndarray]] = {}
+    for judged, table, known in (("held-out half", test, train), ("halves swapped", train, test)):
+        pis = {"kind": best_per_kind(table, known), "best fixed": baselines(table, known)["best fixed"]}
+        right = {name: pd.Series((pi * table.correct).sum(axis=1)).groupby(np.array(table.task_id)).mean()
+                 for name, pi in pis.items()}
+        for llm, part in single.groupby("llm"):
+            right[f"{llm} alone"] = part.set_index("task_id").correct.astype(float).reindex(right["kind"].index)
+        gaps[judged] = {name: (right["kind"] - other).dropna().to_numpy() for name, other in right.items()
+                        if name != "kind"}
+    halves = list(gaps.values())
+    gaps["both"] = {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
+    rows = [(judged, name, gap.mean(), *bootstrap_interval(gap)) for judged, part in gaps.items()
+            for name, gap in part.items()]
+    return pd.DataFrame(rows, columns=["judged", "against", "difference", "low", "high"])
+
+
+def oracle_by_luck(table: LogTable, draws: int = 200, seed: int = 0) -> float:
+    """Share of right answers that an oracle has if each topology's outcomes are shuffled among tasks of equal kind and
+    budget: then nothing but the kind can be known, and the rest is the maximum of chance outcomes."""
+    rng, kind = np.random.default_rng(seed), np.array(kinds(table.task_id))
+    cells = [np.flatnonzero((kind == k) & (table.budget == budget)) for k in dict.fromkeys(kind)
+             for budget in np.unique(table.budget)]
+    best = [rng.permuted(np.tile(table.correct[cell], (draws, 1, 1)), axis=1).max(axis=2).sum() for cell in cells]
+    return float(sum(best)) / draws / len(table)
+
+
+def oracle_of_other_budgets(table: LogTable) -> np.ndarray:
+    """For each state the topology with the best mean reward for the same task at the other budgets; pi (n, 4)."""
+    if len(np.unique(table.budget)) < 2:
+        raise ValueError("table: one budget; expected at least two, to choose at one from the others")
+    task_id = np.array(table.task_id)
+    rows = [table.R[(task_id == task) & (table.budget != budget)].mean(axis=0)
+            for task, budget in zip(task_id, table.budget, strict=True)]
+    return np.eye(len(TOPOLOGIES))[np.argmax(rows, axis=1)]
+
+
 def policies(log: pd.DataFrame, seeds: Sequence[int] = (0, 1, 2)) -> tuple[dict[str, np.ndarray], LogTable]:
     """Choices on the held-out tasks, for `experiments.evaluate`: the baselines, and the policy trained with each seed.
 

@@ -33,34 +33,37 @@ def percent(mid: float, low: float, high: float, sign: str = "") -> str:
     return f"{mid} [{low}, {high}]"
 
 
-def plot_against_alone(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_against_alone(table: pd.DataFrame, ax: Axes | None = None, bars: bool = True) -> Axes:
     """Accuracy against cost: a line for each topology through its budgets, and each LLM alone.
 
     Args:
         table: as from `local_study.results`: who ("<LLM> alone" or a topology), budget (u$; NaN for an LLM alone),
             correct with correct_low and correct_high (shares), cost (u$ a task). Numbers beside points are budgets.
+        bars: draw the intervals, which say little about lines that were tried on the same tasks.
     """
     ax = ax or plt.subplots(figsize=(7.5, 4.2))[1]
     for k, topology in enumerate(TOPOLOGIES):
         rows = table[table.who == topology].sort_values("budget")
         color = TOPOLOGY_COLORS[topology]
-        _points(ax, rows, fmt=LINE_STYLES[k] + MARKERS[k], color=color, label=label(topology))
+        _points(ax, rows, bars, fmt=LINE_STYLES[k] + MARKERS[k], color=color, label=label(topology))
         for row in rows.itertuples():
             ax.annotate(f"{row.budget:g}", (row.cost, 100 * row.correct), (4, 3), textcoords="offset points", size=7,
                         color=color)
     for (who, rows), (color, marker) in zip(table[table.budget.isna()].groupby("who", sort=False), LLM_STYLES,
                                             strict=False):
-        _points(ax, rows, fmt=marker, color=color, label=who, ms=9)
+        _points(ax, rows, bars, fmt=marker, color=color, label=who, ms=9)
         ax.axhline(100 * rows.correct.iloc[0], color=color, lw=0.8, ls=":")
     ax.set(xlabel="cost (u$ a task)", ylabel="right answers (%)", xlim=(0, None))
+    if not bars:    # as wide as with them: what is less than an interval should not look large
+        ax.set_ylim(100 * table.correct_low.min() - 1, 100 * table.correct_high.max() + 1)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     ax.grid(alpha=0.3)
     return ax
 
 
-def _points(ax: Axes, rows: pd.DataFrame, **style: object) -> None:
-    ax.errorbar(rows.cost, 100 * rows.correct, yerr=100 * _ends(rows.correct, rows.correct_low, rows.correct_high),
-                elinewidth=1, capsize=2.5, lw=1.3, **({"ms": 5} | style))
+def _points(ax: Axes, rows: pd.DataFrame, bars: bool, **style: object) -> None:
+    error = 100 * _ends(rows.correct, rows.correct_low, rows.correct_high) if bars else None
+    ax.errorbar(rows.cost, 100 * rows.correct, yerr=error, elinewidth=1, capsize=2.5, lw=1.3, **({"ms": 5} | style))
 
 
 def plot_gaps(tables: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> np.ndarray:

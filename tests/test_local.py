@@ -25,6 +25,7 @@ from bamas_lite.local_study import LOCAL_BUDGETS, LOG, RECORDING, TASKS_PER_SPLI
 from bamas_lite.pool import Pool
 from bamas_lite.prompts import executor_messages
 from bamas_lite.provisioning import provision
+from bamas_lite.rewards import LogTable
 from bamas_lite.tasks import load_tasks
 from bamas_lite.trajectories import load_manifest, load_trajectories
 
@@ -314,3 +315,57 @@ def test_every_small_task_has_its_committed_embedding(monkeypatch):
     monkeypatch.setattr(encoder, "_memory", {})
     monkeypatch.setattr(encoder, "_run_encoder", None)   # must not be needed
     assert encoder.encode(sorted(questions)).shape == (len(questions), encoder.DIMENSION)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Two kinds in two halves, two budgets; in all of them star solves each choice, linear each problem of one step."""
+    ids = {split: {kind: [t.task_id for t in local_tasks(split) if local_study.kinds([t.task_id]) == [kind]][:3]
+                   for kind in ("choice", "one_step")} for split in ("train", "test")}
+    rows = [{"task_id": i, "budget": budget, "topology": topology, "correct": topology == good, "cost": 10.0}
+            for split in ids.values() for kind, good in (("choice", "star"), ("one_step", "linear"))
+            for i in split[kind] for budget in (100.0, 200.0) for topology in TOPOLOGIES]
+    frame = pd.DataFrame(rows)
+    logged = pd.read_parquet(LOG)
+    columns = {c: logged[c].iloc[0] for c in logged if c not in frame}
+    return frame.assign(**columns | {"status": "ok"})
+
+
+def tables_of(frame):
+    return [LogTable.from_log(frame[frame.task_id.str.contains(f"/{split}/")], complete=True)
+            for split in ("train", "test")]
+
+
+def test_a_look_up_by_kind_takes_the_best_of_each_kind(by_hand):
+    train, test = tables_of(by_hand)
+    pi = local_study.best_per_kind(test, train)
+    assert (pi * test.correct).sum(axis=1).tolist() == [1.0] * len(test)
+    single = pd.DataFrame({"task_id": by_hand.task_id.unique(), "llm": "A", "correct": False, "cost": 1.0})
+    gains = local_study.gains_per_kind(train, test, single).set_index(["judged", "against"]).difference
+    assert gains["both", "best fixed"] == pytest.approx(0.5) and gains["halves swapped", "A alone"] == 1
+    other = by_hand[by_hand.task_id.isin([i for i in by_hand.task_id if local_study.kinds([i]) == ["choice"]])]
+    unknown = local_study.best_per_kind(test, tables_of(other)[0])       # one_step is not known: star, the best of all
+    assert unknown[:, TOPOLOGIES.index("star")].all()
+
+
+def test_oracles(by_hand):
+    _, test = tables_of(by_hand)
+    assert local_study.oracle_by_luck(test, draws=5) == 1       # within a kind all outcomes are equal
+    pi = local_study.oracle_of_other_budgets(test)
+    assert (pi * test.correct).sum(axis=1).all()
+    with pytest.raises(ValueError, match="one budget"):
+        local_study.oracle_of_other_budgets(test.select(test.budget == 100))
+    lucky = by_hand.assign(correct=(by_hand.topology == "star") & by_hand.task_id.isin(by_hand.task_id.unique()[::3]))
+    _, test = tables_of(lucky)
+    assert local_study.oracle_by_luck(test) == pytest.approx(1 / 3)
+
+
+def test_comparisons_of_llms_and_teams(by_hand):
+    ids = by_hand.task_id.unique()
+    kind = np.array(local_study.kinds(ids))
+    single = pd.concat([pd.DataFrame({"task_id": ids, "llm": "A", "correct": kind == "choice"}),
+                        pd.DataFrame({"task_id": ids, "llm": "B", "correct": True})])
+    rows = local_study.llms_by_kind(single, "A", "B").set_index("kind")
+    assert rows.difference.to_dict() == {"choice": 0, "one_step": -1} and rows.n_tasks.tolist() == [6, 6]
+    mean, low, high = local_study.pooled_against_alone(by_hand, single, "B")
+    assert mean == pytest.approx(-0.75) == low == high            # one of four topologies is right on each task

@@ -120,3 +120,10 @@ def test_cascades_are_lines_by_cost_and_llms_alone_are_points():
     points = {line.get_label(): line.get_xydata().tolist() for line in ax.lines if line.get_label().endswith("alone")}
     assert points == {"W alone": [[700, 60]], "S alone": [[13000, 90]]}
     assert drawn["star, by budget"].lines[0].get_linestyle() == "None"
+
+
+def test_without_bars_accuracies_keep_the_scale_of_the_intervals():
+    table = results()
+    ax = plot_against_alone(table, bars=False)
+    assert not any(container.has_yerr for container in ax.containers)
+    assert ax.get_ylim() == pytest.approx((100 * table.correct_low.min() - 1, 100 * table.correct_high.max() + 1))

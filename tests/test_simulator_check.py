@@ -423,7 +423,7 @@ def table_of(rows):
     """(topology, recorded, predicted) -> a comparison of accuracy, and a cost that falls from row to row."""
     frame = pd.DataFrame([(t, r, p) for t, r, p in rows], columns=["topology", "recorded", "predicted"])
     frame = frame.assign(domain="code", budget=5.0, plain_average=0.5, unfitted=frame.recorded, recorded_se=0.1,
-                         covered=True)
+                         predicted_low=frame.predicted - 0.1, predicted_high=frame.predicted + 0.2, covered=True)
     cost = frame.assign(quantity="cost", recorded=[float(len(rows) - i) for i in range(len(rows))], predicted=1.0)
     cost["unfitted"] = cost["plain_average"] = cost.recorded
     return pd.concat([frame.assign(quantity="accuracy"), cost], ignore_index=True)
@@ -434,7 +434,7 @@ def test_summary_by_hand():
     accuracy = errors.loc["accuracy"]
     assert (accuracy.cells, accuracy.covered, accuracy.unfitted) == (2, 1.0, 0.0)
     assert accuracy.predicted == pytest.approx(20) and accuracy.bias == pytest.approx(-10)
-    assert accuracy.plain_average == pytest.approx(5)
+    assert accuracy.plain_average == accuracy.domain_mean == pytest.approx(5) and accuracy.width == pytest.approx(30)
     assert accuracy.perfect == pytest.approx(100 * np.sqrt(2 / np.pi) * 0.1)
     assert errors.loc["cost"].predicted == pytest.approx(25)   # 1 for 2 and 1 for 1, in percent of the recorded
 
@@ -445,7 +445,15 @@ def test_rankings_by_hand():
     assert row.predicted == "star" and row.predicted_lost == pytest.approx(0.1)
     assert row.unfitted == "feedback" and row.unfitted_lost == 0 and row.unfitted_tau == pytest.approx(1)
     assert row.plain_average == "feedback" and np.isnan(row.plain_average_tau)   # plain_average ranks all alike
+    assert row.random_lost == pytest.approx(0.1 / 3) and row.always_star_lost == pytest.approx(0.1)
     assert row.predicted_tau == pytest.approx(-2 / np.sqrt(6))     # two of three pairs, one tie in one order
+
+
+def test_one_mean_for_a_domain_is_that_of_its_plain_averages():
+    table = table_of([("linear", 0.5, 0.5), ("star", 0.5, 0.5)]).drop(columns="unfitted")
+    table.loc[table.quantity == "accuracy", "plain_average"] = [0.3, 0.9]
+    accuracy = summary(table).set_index("quantity").loc["accuracy"]
+    assert accuracy.domain_mean == pytest.approx(10) and accuracy.plain_average == pytest.approx(30)
 
 
 # --- the committed check of the recording of two small LLMs
@@ -464,6 +472,16 @@ def test_the_committed_table_compares_with_the_committed_log():
                 shown = part[part.quantity == quantity].set_index(["domain", "budget", "topology"])[column]
                 assert len(shown) == len(values)
                 assert shown.to_numpy() == pytest.approx(values.loc[shown.index].to_numpy(float), abs=1e-4)
+    new = pd.read_csv(LOG.with_name("simulator_new_budgets.csv"))
+    part = new[(new.split == 0) & (new.predicted_half == "A") & (new.quantity == "cost")]
+    known = {task.task_id for task in split_halves(local_tasks(), 0)[1]}
+    for row in part.itertuples():
+        rows = log[(log.domain == row.domain) & (log.topology == row.topology)]
+        others = rows[rows.task_id.isin(known) & (rows.budget != row.budget)]
+        assert row.plain_average == pytest.approx(others.cost.mean(), abs=1e-4)
+        asked = rows[~rows.task_id.isin(known) & (rows.budget == row.budget)]
+        assert row.recorded == pytest.approx(asked.cost.mean(), abs=1e-4)
+    assert len(part) == 2 * 3 * len(TOPOLOGIES)
     inside = (table.predicted_low - 2e-4 <= table.recorded) & (table.recorded <= table.predicted_high + 2e-4)
     assert (inside == table.covered).mean() > 0.99
 

@@ -77,17 +77,22 @@ def summary(table: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """The errors of a comparison: one row for each quantity (and value of the columns `by`).
 
     Columns: cells; covered, the share of predicted intervals that hold the recorded mean; the mean absolute error of
-    each prediction (accuracy: in points of 100; cost: in percent of the recorded cost); `perfect`: what the error of
-    the true mean would be on average, from the half's sampling alone; `bias`: mean of predicted minus recorded.
+    each prediction (accuracy: in points of 100; cost: in percent of the recorded cost), and of one number for a whole
+    domain, the mean of its plain averages (`domain_mean`); `perfect`: what the error of the true mean would be on
+    average, from the half's sampling alone; `bias`: mean of predicted minus recorded; `width` of predicted intervals.
     """
     rows = []
+    known = [name for name in (*PREDICTORS, "domain_mean") if name in table or name == "domain_mean"]
+    one = [name for name in ("split", "predicted_half", "quantity", "domain") if name in table]
+    table = table.assign(domain_mean=table.groupby(one).plain_average.transform("mean"))
     for key, part in table.groupby(["quantity", *by]):
         quantity = key[0]
         scale = 100 / (1 if quantity == "accuracy" else part.recorded)
         row = dict(zip(["quantity", *by], key, strict=True)) | {"cells": len(part), "covered": part.covered.mean()}
-        row |= {name: ((part[name] - part.recorded).abs() * scale).mean() for name in PREDICTORS}
+        row |= {name: ((part[name] - part.recorded).abs() * scale).mean() for name in known}
         row["perfect"] = (np.sqrt(2 / np.pi) * part.recorded_se * scale).mean()
         row["bias"] = ((part.predicted - part.recorded) * scale).mean()
+        row["width"] = ((part.predicted_high - part.predicted_low) * scale).mean()
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -97,7 +102,8 @@ def rankings(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: best, the recorded best topology (of equals the cheapest); for each prediction its best topology, the share
     of right answers lost by choosing it (`_lost`, in recorded accuracy) and Kendall's tau with the recorded order
-    (`_tau`; missing where one of them ranks all alike).
+    (`_tau`; missing where one of them ranks all alike). Without a prediction: what choosing at random loses on average
+    (`random_lost`), and what each fixed topology does (`always_<topology>_lost`).
     """
     accuracy = table[table.quantity == "accuracy"].set_index([*CELL])
     costs = table[table.quantity == "cost"].set_index([*CELL])
@@ -113,6 +119,8 @@ def rankings(table: pd.DataFrame) -> pd.DataFrame:
             varied = part[name].nunique() > 1 and part.recorded.nunique() > 1
             row |= {name: chosen[name], f"{name}_lost": part.recorded.max() - part.recorded[chosen[name]],
                     f"{name}_tau": kendalltau(part[name], part.recorded).statistic if varied else np.nan}
+        row["random_lost"] = part.recorded.max() - part.recorded.mean()
+        row |= {f"always_{place}_lost": part.recorded.max() - part.recorded[place] for place in part.index}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -35,8 +35,8 @@ from bamas_lite.tasks import Task
 from bamas_lite.topologies import infeasible_episode, run_task
 from bamas_lite.trajectories import generate_trajectories, load_trajectories, run_coroutine, team_of
 
-__all__ = ["check", "compare", "episodes_of", "fit_simulator", "log_of", "predict", "rankings", "resampled_fits",
-           "split_halves", "summary"]
+__all__ = ["check", "check_new_budgets", "compare", "episodes_of", "fit_simulator", "log_of", "predict", "rankings",
+           "resampled_fits", "split_halves", "summary"]
 
 SPLITS, SEEDS = tuple(range(5)), 20
 """Splits of the tasks and repetitions of the simulator behind the committed table."""
@@ -159,6 +159,29 @@ def check(episodes: Sequence[Episode], tasks: Sequence[Task], budgets: Sequence[
     return joined[["split", "predicted_half", *joined.columns.drop(["split", "predicted_half"])]]
 
 
+def check_new_budgets(episodes: Sequence[Episode], tasks: Sequence[Task], budgets: Sequence[float], pool: Pool, *,
+                      splits: Sequence[int] = (0,), n_seeds: int = 8) -> pd.DataFrame:
+    """Predict cells that were not run: as `check`, but the simulator is fitted without the budget that it predicts.
+
+    plain_average is then the mean of the same topology and domain at the other budgets, in the half that was fitted;
+    there is no column unfitted.
+    """
+    tables = []
+    for split, (other, name), budget in product(splits, ((1, "A"), (0, "B")), budgets):
+        halves = split_halves(tasks, split)
+        known, asked = halves[other], halves[1 - other]
+        names = {task.task_id for task in known}
+        seen = [episode for episode in episodes if episode.task_id in names and episode.budget != budget]
+        unseen = [episode for episode in episodes if episode.task_id not in names and episode.budget == budget]
+        fits = resampled_fits(seen, known, pool, n_seeds, split)
+        average = log_of(seen).assign(budget=budget)
+        table = compare(log_of(unseen), predict(fits, asked, [budget], pool, n_seeds=n_seeds), average, average,
+                        seed=split)
+        tables.append(table.drop(columns="unfitted").assign(split=split, predicted_half=name))
+    joined = pd.concat(tables, ignore_index=True)
+    return joined[["split", "predicted_half", *joined.columns.drop(["split", "predicted_half"])]]
+
+
 def recorded_episodes() -> tuple[list[Episode], list[Task]]:
     """The committed recording of two small LLMs, replayed: episodes with traces, and their tasks.
 
@@ -177,13 +200,14 @@ def recorded_episodes() -> tuple[list[Episode], list[Task]]:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the simulator with the committed recording; writes simulator_check.csv, and simulator_fit.csv: the
-    parameters fitted to all of it."""
+    """Check the simulator with the committed recording; writes simulator_check.csv, simulator_new_budgets.csv (each
+    budget predicted from the others), and simulator_fit.csv: the parameters fitted to all of it."""
     argparse.ArgumentParser(prog="python -m bamas_lite.simulator_check", description=main.__doc__).parse_args(arguments)
     episodes, tasks = recorded_episodes()
     table = check(episodes, tasks, LOCAL_BUDGETS, local_pool(), splits=SPLITS, n_seeds=SEEDS)
+    new = check_new_budgets(episodes, tasks, LOCAL_BUDGETS, local_pool(), splits=SPLITS[:2])
     fit = fit_simulator(episodes, tasks, local_pool())
-    for name, rows, digits in (("check", table, 4), ("fit", fit.estimates, 3)):
+    for name, rows, digits in (("check", table, 4), ("new_budgets", new, 4), ("fit", fit.estimates, 3)):
         rows.round(digits).to_csv(LOG.with_name(f"simulator_{name}.csv"), index=False, lineterminator="\n")
     for by in ((), ("domain",), ("topology",)):
         print(summary(table, by).round(2).to_string(index=False), end="\n\n")

@@ -63,7 +63,8 @@ def critic_rates(calls: pd.DataFrame, llms: Sequence[str], within: str | None = 
 
     Returns:
         llm; hit and false_alarm, the shares of wrong and of right answers that it rejects, and difference, hit minus
-        false_alarm (a critic that does not look at the answer has 0), each with _low and _high. With `within` also the
+        false_alarm (a critic that does not look at the answer has 0), each with _low and _high; n_wrong and n_right,
+        the answers that it judged. With `within` also the
         mean of the difference within each value of that column, weighted by its calls. LLMs that did not judge both
         wrong and right answers are left out, and so are such values.
     """
@@ -76,14 +77,16 @@ def critic_rates(calls: pd.DataFrame, llms: Sequence[str], within: str | None = 
             continue
         row: dict[str, object] = {"llm": llm}
         for name, state in CRITICS.items():
-            row |= _ends(name, *rate(part[part.earlier == state], seed)[:3])
+            *ends, row[f"n_{state}"] = rate(part[part.earlier == state], seed)
+            row |= _ends(name, *ends)
         groups = {"difference": [part]}
         if within:
             groups["within"] = [group for _, group in part.groupby(within) if group.earlier.nunique() == len(CRITICS)]
         for name in names[len(CRITICS):]:
             row |= _ends(name, *_difference(groups[name], seed))
         rows.append(row)
-    return pd.DataFrame(rows, columns=["llm", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))])
+    columns = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=["llm", *columns, *(f"n_{state}" for state in CRITICS.values())])
 
 
 def _ends(name: str, mid: float, low: float, high: float) -> dict[str, float]:
