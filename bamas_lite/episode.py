@@ -58,8 +58,8 @@ class Episode:
     """What running one team on one task gave.
 
     Attributes:
-        status: "ok", "infeasible" (the team cannot play the topology) or "error" (a call failed for good): these two
-            are never graded.
+        status: "ok", "infeasible" (the team cannot play the topology) or "error" (a call failed for good, or a bill
+            without token counts used up the budget): these two are never graded.
         reason: why the status is not "ok", or why the answer is wrong; else empty.
         correct: the verdict of grading; None unless the status is "ok".
         answer: what grading found in `answer_text`, the last complete executor answer (Star: the vote's winner).
@@ -111,15 +111,18 @@ class Caller:
         meter: what the calls may spend and have spent.
         records: the trace.
         now: virtual time in seconds.
+        shortened: whether the budget left a call fewer tokens than its limit.
     """
 
-    __slots__ = ("answer", "meter", "now", "records", "_backend", "_complete", "_limits", "_task", "_temperature")
+    __slots__ = ("answer", "meter", "now", "records", "shortened", "_backend", "_complete", "_limits", "_task",
+                 "_temperature")
 
     def __init__(self, task: Task, backend: ChatModel, meter: BudgetMeter, limits: dict[str, int],
                  temperature: float) -> None:
         self.answer: str | None = None
         self.now = 0.0
         self.records: list[CallRecord] = []
+        self.shortened = False
         self._complete = False
         self._task, self._backend, self.meter = task, backend, meter
         self._limits, self._temperature = limits, temperature
@@ -192,7 +195,10 @@ class Caller:
         except Exception as error:
             raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
-        return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
+        reservation = self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
+        if reservation is not None and reservation.max_tokens < limit:
+            self.shortened = True
+        return reservation
 
     async def _attempt(self, agent: Agent, messages: list[Message],
                        reservation: Reservation) -> CallRecord | CallError | RunStopped:
@@ -258,6 +264,10 @@ async def play(moves: Awaitable[tuple[str | None, str]], call: Caller, *, task: 
         text, stop = call.answer, "budget"
     except CallError as error:
         status, reason, stop = "error", str(error), "error"
+    if status == "ok" and (stop == "budget" or call.shortened) and not all(r.usage_reported for r in call.records):
+        # What ended or shortened it is a bill that nobody knows: no fault may pass for a wrong answer.
+        status, stop = "error", "error"
+        reason = "a reply without token counts was booked at its worst case, which left too little of the budget"
     if status == "ok":
         if text is None:
             correct, reason = False, "no answer"

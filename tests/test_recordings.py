@@ -957,3 +957,9 @@ def test_notes_of_helpers(tmp_path):
     note(tmp_path / "log", "start", digest(LLM, asking("2"), 64))
     assert len({words[1] for words in lines(tmp_path / "log")}) == 2
     assert json.dumps(asking("1")) != json.dumps(asking("2"))
+
+
+def test_a_recording_is_no_ledger(path):
+    ask(CachedChat(Live(), path), "one")
+    with pytest.raises(RecordingError, match=r"expected a \.parquet file, as export_ledger"):
+        load_ledger(path)

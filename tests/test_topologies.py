@@ -511,11 +511,21 @@ def test_an_exception_in_the_bound_is_an_error_too():
 @pytest.mark.parametrize("usage", [None, Usage(-5, 3), Usage(2.5, 3), Usage(3, None), Usage("9", 1), Usage(10**30, 1)],
                          ids=repr)
 def test_unusable_token_counts_are_booked_as_the_worst_case(usage):
-    budget = STRONG.call_cost(60, 384)
-    episode = run(Scripted(Reply("#### 7", usage, 1.0)), "SS", "linear", budget)
-    assert (episode.cost, episode.n_calls, episode.correct) == (float(budget), 1, True)
-    assert [call.usage_reported for call in episode.calls] == [False]
-    assert (episode.prompt_tokens, episode.completion_tokens) == (60, 384)
+    most = STRONG.call_cost(60, 384)
+    episode = run(Scripted(Reply("#### 7", usage, 1.0)), "SS", "linear", 2 * most)
+    assert (episode.cost, episode.n_calls, episode.correct) == (float(2 * most), 2, True)
+    assert [call.usage_reported for call in episode.calls] == [False, False]
+    assert (episode.prompt_tokens, episode.completion_tokens) == (120, 768)
+
+
+@pytest.mark.parametrize("share", [Fraction(1), Fraction(3, 2)], ids=["stopped", "shortened"])
+def test_an_episode_that_an_unknown_bill_ended_is_not_graded(share):
+    budget = share * STRONG.call_cost(60, 384)
+    known = run(Scripted("#### 8"), "SS", "linear", budget)
+    assert (known.status, known.correct) == ("ok", False)
+    episode = run(Scripted(Reply("#### 8", None, 1.0)), "SS", "linear", budget)
+    assert (episode.status, episode.correct, episode.stop_reason) == ("error", None, "error")
+    assert "without token counts" in episode.reason and not episode.over_budget
 
 
 @pytest.mark.parametrize("usage, booked", [

@@ -109,6 +109,9 @@ def load_ledger(path: str | Path) -> pd.DataFrame:
         RecordingError: no such file, or no ledger.
     """
     path = recording_path(path)
+    if path.suffix != ".parquet":
+        raise RecordingError(f"ledger {path}: expected a .parquet file, as export_ledger(recording, 'ledger.parquet') "
+                             "writes it")
     with reading(path, "ledger"):
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table, meta = file.read(), file.metadata.metadata
