@@ -111,7 +111,7 @@ class Caller:
         meter: what the calls may spend and have spent.
         records: the trace.
         now: virtual time in seconds.
-        shortened: whether the budget left a call fewer tokens than its limit.
+        shortened: whether a reply was cut because the budget left its call fewer tokens than its limit.
     """
 
     __slots__ = ("answer", "meter", "now", "records", "shortened", "_backend", "_complete", "_limits", "_task",
@@ -195,10 +195,7 @@ class Caller:
         except Exception as error:
             raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
-        reservation = self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
-        if reservation is not None and reservation.max_tokens < limit:
-            self.shortened = True
-        return reservation
+        return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
 
     async def _attempt(self, agent: Agent, messages: list[Message],
                        reservation: Reservation) -> CallRecord | CallError | RunStopped:
@@ -241,6 +238,9 @@ class Caller:
 
     def _note(self, record: CallRecord) -> None:
         self.records.append(record)
+        if record.reply.finish_reason == "length" and record.max_tokens < min(record.llm.max_tokens,
+                                                                             self._limits[record.role]):
+            self.shortened = True
         text = record.reply.text
         if record.role == "executor" and text and not text.isspace():
             complete = record.reply.finish_reason != "length"

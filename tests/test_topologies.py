@@ -518,12 +518,12 @@ def test_unusable_token_counts_are_booked_as_the_worst_case(usage):
     assert (episode.prompt_tokens, episode.completion_tokens) == (120, 768)
 
 
-@pytest.mark.parametrize("share", [Fraction(1), Fraction(3, 2)], ids=["stopped", "shortened"])
-def test_an_episode_that_an_unknown_bill_ended_is_not_graded(share):
+@pytest.mark.parametrize("share, finish", [(Fraction(1), "stop"), (Fraction(3, 2), "length")], ids=["stopped", "cut"])
+def test_an_episode_that_an_unknown_bill_cut_short_is_not_graded(share, finish):
     budget = share * STRONG.call_cost(60, 384)
-    known = run(Scripted("#### 8"), "SS", "linear", budget)
+    known = run(Scripted(Reply("#### 8", Usage(50, 20), 1.0, finish)), "SS", "linear", budget)
     assert (known.status, known.correct) == ("ok", False)
-    episode = run(Scripted(Reply("#### 8", None, 1.0)), "SS", "linear", budget)
+    episode = run(Scripted(Reply("#### 8", None, 1.0, finish)), "SS", "linear", budget)
     assert (episode.status, episode.correct, episode.stop_reason) == ("error", None, "error")
     assert "without token counts" in episode.reason and not episode.over_budget
 
