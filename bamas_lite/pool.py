@@ -366,7 +366,8 @@ class Pool(_Checked):
             for name in _ENDPOINT_FIELDS:
                 llm[name] = None
             for name in _LATER_FIELDS:   # logs of before these fields keep their checksum
-                llm.pop(name) if llm[name] == LLM.model_fields[name].default else None
+                if llm[name] == LLM.model_fields[name].default:
+                    del llm[name]
         text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
