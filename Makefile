@@ -50,6 +50,7 @@ local: $(STAMP)  ## install two tiny real LLMs that run on this machine (noteboo
 artifacts: $(STAMP)  ## rebuild all committed logs, embeddings, policies and results (includes reproduce)
 	@$(PY) -m bamas_lite.artifacts
 	@$(PY) -m bamas_lite.simulator_check
+	@$(PY) -m bamas_lite.agentbalance
 	@$(PY) -m bamas_lite.reproduction
 
 notebooks: $(STAMP)  ## for authors: execute the committed notebooks and solutions in place

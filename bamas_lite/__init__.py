@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "LLM": "pool", "Pool": "pool", "PoolError": "pool", "load_pool": "pool", "call_cost": "pool", "exact": "pool",
     "recursive_weights": "provisioning", "provision": "provisioning", "Team": "provisioning", "Slot": "provisioning",
+    "provision_in_time": "timed_provisioning", "team_latency": "timed_provisioning",
     "InfeasibleBudgetError": "provisioning", "budget_frontier": "provisioning", "estimate_t_out": "provisioning",
     "ROLE_LIMITS": "provisioning", "TOKEN_LIMITS": "provisioning",
     "Task": "tasks", "load_tasks": "tasks", "TaskFileError": "tasks",

@@ -1,6 +1,6 @@
 """Questions as vectors: all-MiniLM-L6-v2, each text encoded once.
 
-A text is looked up in three places before it is encoded: the vectors committed for our own tasks
+A text is looked up in three places before it is encoded: the vectors committed for our own tasks and roles
 (`data/recorded/embeddings*.npz`, so that training does not depend on the encoder's build), this process's memory, and a
 small database under `build/cache`.
 """
@@ -33,6 +33,7 @@ ENCODER = "all-MiniLM-L6-v2"
 DIMENSION = 384
 COMMITTED = DATA / "recorded" / "embeddings.npz"
 COMMITTED_SMALL = DATA / "recorded" / "embeddings_small_tasks.npz"
+COMMITTED_ROLES = DATA / "recorded" / "embeddings_roles.npz"
 CACHE = BUILD / "cache" / "embeddings.sqlite"
 _KEY_BYTES = 16
 _SECONDS = 5.0  # for the one question whether the encoder can be downloaded
@@ -61,7 +62,7 @@ def encode(texts: Iterable[str]) -> np.ndarray:
     keys = [_key(text) for text in texts]
     text_of = {key: text for key, text in zip(keys, texts, strict=True) if key not in _memory}
     if text_of:
-        for path in (COMMITTED, COMMITTED_SMALL):
+        for path in (COMMITTED, COMMITTED_SMALL, COMMITTED_ROLES):
             _memory.update((key, vector) for key, vector in _committed(path).items() if key in text_of)
         _memory.update(_read_cache([key for key in text_of if key not in _memory]))
         new = [key for key in text_of if key not in _memory]

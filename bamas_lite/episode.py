@@ -69,6 +69,7 @@ class Episode:
         provider_overrun: calls that were billed more tokens than they were allowed.
         agents: who played what, in the order of their slots; also those whose turn never came.
         calls: the trace, in the order in which the calls were started.
+        latency_budget: seconds; infinite without one.
     """
 
     task_id: str
@@ -94,6 +95,12 @@ class Episode:
     backend: str
     agents: tuple[Agent, ...] = ()
     calls: tuple[CallRecord, ...] = ()
+    latency_budget: float = math.inf
+
+    @property
+    def over_latency(self) -> bool:
+        """Whether it took longer than its latency budget, which only an LLM slower than its profile can cause."""
+        return self.latency_s > self.latency_budget
 
     def row(self) -> dict[str, Any]:
         """The columns of a trajectory log that an episode knows (not run_id, behaviour_prob and seed)."""
@@ -111,7 +118,7 @@ class Caller:
         meter: what the calls may spend and have spent.
         records: the trace.
         now: virtual time in seconds.
-        shortened: whether a reply was cut because the budget left its call fewer tokens than its limit.
+        shortened: whether a reply was cut because the budgets left its call fewer tokens than its limit.
     """
 
     __slots__ = ("answer", "meter", "now", "records", "shortened", "_backend", "_complete", "_limits", "_task",
@@ -134,11 +141,11 @@ class Caller:
             BudgetExhausted: the budget does not allow it.
             CallError: it failed for good.
         """
-        reservation = self._reserve(agent, messages)
+        reservation = self._reserve(agent, messages, self.now)
         if reservation is None:
             raise BudgetExhausted
-        record = await self._make(agent, messages, reservation)
-        self._note(record)
+        record = await self._make(agent, messages, reservation, self.now)
+        self.note(record)
         self.now = record.end_s
         if record.fault:
             raise CallError(record.fault)
@@ -168,7 +175,7 @@ class Caller:
             return replies
         pending = []
         for agent, messages in requests:
-            reservation = self._reserve(agent, messages)
+            reservation = self._reserve(agent, messages, self.now)
             if reservation is None:
                 break
             pending.append((agent, messages, reservation))
@@ -180,7 +187,7 @@ class Caller:
             outcomes = await asyncio.gather(*(self._attempt(*one) for one in pending))
         records = [outcome for outcome in outcomes if isinstance(outcome, CallRecord)]
         for record in records:
-            self._note(record)
+            self.note(record)
         for outcome in sorted(outcomes, key=lambda outcome: not isinstance(outcome, RunStopped)):
             if isinstance(outcome, (CallError, RunStopped)):
                 raise outcome
@@ -189,24 +196,43 @@ class Caller:
         self.now = max(record.end_s for record in records)
         return [record.reply for record in records]
 
-    def _reserve(self, agent: Agent, messages: list[Message]) -> Reservation | None:
+    async def at(self, start_s: float, agent: Agent, messages: list[Message], *, deadline_s: float | None = None,
+                 purse: int | None = None) -> CallRecord | None:
+        """Make one call that begins at `start_s`, beside whatever else is going on; `now` and the trace do not change.
+
+        Args:
+            deadline_s, purse: see BudgetMeter.reserve.
+
+        Returns:
+            The record, for the caller to `note` in its turn, also of a call with a fault; None: the budgets do not
+            allow it.
+
+        Raises:
+            CallError: it failed for good and was not billed.
+        """
+        reservation = self._reserve(agent, messages, start_s, deadline_s, purse)
+        return None if reservation is None else await self._make(agent, messages, reservation, start_s)
+
+    def _reserve(self, agent: Agent, messages: list[Message], start_s: float,
+                 deadline_s: float | None = None, purse: int | None = None) -> Reservation | None:
         try:
             bound = operator.index(self._backend.bound_prompt_tokens(agent.llm, messages))
         except Exception as error:
             raise CallError(f"{agent.name} ({agent.llm.name}): no bound on the prompt: {_words(error)}") from error
         limit = min(agent.llm.max_tokens, self._limits[agent.role])
-        return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role)
+        return self.meter.reserve(agent.llm, min(max(bound, 0), MOST_TOKENS), limit, agent.role,
+                                  start_s=start_s, deadline_s=deadline_s, purse=purse)
 
     async def _attempt(self, agent: Agent, messages: list[Message],
                        reservation: Reservation) -> CallRecord | CallError | RunStopped:
         """The record of a call, or its failure as a value: the calls beside it are waited for, they are paid for."""
         try:
-            return await self._make(agent, messages, reservation)
+            return await self._make(agent, messages, reservation, self.now)
         except (CallError, RunStopped) as error:
             return error
 
-    async def _make(self, agent: Agent, messages: list[Message], reservation: Reservation) -> CallRecord:
-        start, usage, fault = self.now, None, ""
+    async def _make(self, agent: Agent, messages: list[Message], reservation: Reservation, start: float) -> CallRecord:
+        usage, fault = None, ""
         text, latency, finish = "", 0.0, "stop"
         try:
             reply = await self._backend.complete(agent.llm, messages, max_tokens=reservation.max_tokens,
@@ -236,7 +262,8 @@ class Caller:
         return CallRecord(agent.name, agent.role, agent.llm, tuple(messages), reply, reservation.max_tokens, usage,
                           cost, reservation.amount / ATOMS, start, start + latency, reported, fault)
 
-    def _note(self, record: CallRecord) -> None:
+    def note(self, record: CallRecord) -> None:
+        """Add a call to the trace."""
         self.records.append(record)
         if record.reply.finish_reason == "length" and record.max_tokens < min(record.llm.max_tokens,
                                                                              self._limits[record.role]):
@@ -264,7 +291,8 @@ async def play(moves: Awaitable[tuple[str | None, str]], call: Caller, *, task: 
         text, stop = call.answer, "budget"
     except CallError as error:
         status, reason, stop = "error", str(error), "error"
-    if status == "ok" and (stop == "budget" or call.shortened) and not all(r.usage_reported for r in call.records):
+    if (status == "ok" and (stop == "budget" or call.shortened) and budget < math.inf
+            and not all(r.usage_reported for r in call.records)):
         # What ended or shortened it is a bill that nobody knows: no fault may pass for a wrong answer.
         status, stop = "error", "error"
         reason = "a reply without token counts was booked at its worst case, which left too little of the budget"
@@ -281,7 +309,7 @@ async def play(moves: Awaitable[tuple[str | None, str]], call: Caller, *, task: 
         task.task_id, task.domain, task.level, topology, team, budget, status, reason, correct, answer, text, stop,
         meter.spent, meter.over_budget, len(records), sum(r.usage.prompt_tokens for r in records),
         sum(r.usage.completion_tokens for r in records), max((r.end_s for r in records), default=0.0),
-        meter.provider_overrun, meter.enforcement, backend.name, tuple(agents), records)
+        meter.provider_overrun, meter.enforcement, backend.name, tuple(agents), records, meter.latency_budget)
 
 
 def run_now(episode: Coroutine[Any, Any, Episode], backend: ChatModel, name: str) -> Episode:

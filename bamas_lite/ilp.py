@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Any
 
 import pulp
 
-from bamas_lite.search import Problem
+from bamas_lite.search import Limit, Problem
 from bamas_lite.weights import CRITICS, STRONG_CRITICS
 
 EXACT_IN_FLOATS = 2**53
@@ -72,11 +73,13 @@ def _installed() -> tuple[str, ...]:
     return names
 
 
-def build(p: Problem, values: dict[str, Any]) -> tuple[pulp.LpProblem, dict[tuple[str, str], list[pulp.LpVariable]]]:
+def build(p: Problem, values: dict[str, Any], further: Sequence[Limit] = ()
+          ) -> tuple[pulp.LpProblem, dict[tuple[str, str], list[pulp.LpVariable]]]:
     """The integer program: maximize sum W_i x_ij over binaries x_ij (copy j of LLM i, per role).
 
     Args:
         values: W_i (or the score) per LLM name.
+        further: limits beside those of `p`.
 
     Returns:
         The model, and its variables per (LLM name, role).
@@ -92,6 +95,9 @@ def build(p: Problem, values: dict[str, Any]) -> tuple[pulp.LpProblem, dict[tupl
     model += pulp.lpSum(values[name] * v for name, v in every)
     model += pulp.lpSum(p.units[name] / unit * v for name, v in every) <= p.budget_units / unit, "budget"
     model += pulp.lpSum(v for _, v in every) >= p.min_agents, "fewest_agents"
+    for limit, counts, most in further:
+        unit = 1 if most < 2**40 else most
+        model += pulp.lpSum(counts[name] / unit * v for name, v in every) <= most / unit, limit
     if p.roles:
         _add_roles(model, p, x)
     return model, x
@@ -114,7 +120,8 @@ def _add_roles(model: pulp.LpProblem, p: Problem, x: dict[tuple[str, str], list[
         model += agents("critic", p.tiers[:1]) <= agents("executor", p.tiers[:1]), "strong_critics"
 
 
-def solve(p: Problem, values: dict[str, Any], solver: Any = None) -> tuple[dict[tuple[str, str], int], str]:
+def solve(p: Problem, values: dict[str, Any], solver: Any = None, further: Sequence[Limit] = ()
+          ) -> tuple[dict[tuple[str, str], int], str]:
     """Solve the integer program.
 
     Returns:
@@ -127,7 +134,7 @@ def solve(p: Problem, values: dict[str, Any], solver: Any = None) -> tuple[dict[
     most = sum(abs(v) * min(p.max_copies, p.budget_units // p.units[name]) * len(p.names) for name, v in values.items())
     if most >= EXACT_IN_FLOATS:
         raise SolverError(f"the objective can reach {Decimal(most):.1e}, past 2^53, where floats skip whole numbers")
-    model, x = build(p, values)
+    model, x = build(p, values, further)
     try:
         model.solve(chosen)
     except Exception as error:  # solvers raise what they like; the reader needs one kind of error

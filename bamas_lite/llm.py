@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -131,18 +131,21 @@ class Reservation:
 
 
 class BudgetMeter:
-    """Spends a budget (u$) without ever going over it.
+    """Spends a budget (u$) without ever going over it, and a latency budget (seconds of virtual time) likewise.
 
     `enforcement="reserve"`: before a call the worst case (prompt bound, max_tokens) is held back; a call that does not
     fit gets fewer tokens, or is refused below a useful minimum. What a call did not use is free again afterwards.
     `enforcement="paper"`: calls are made until the cost has passed the budget, so one call can overshoot.
+    `latency_budget`: a call gets no more tokens than its LLM writes until then, by its first_token_s and tokens_per_s,
+    whatever the enforcement; an LLM that keeps to them is never late. None: no limit.
 
     Attributes:
         provider_overrun: calls that were billed more than the bound or max_tokens allowed.
+        latency_budget: seconds; infinite without one.
     """
 
     def __init__(self, budget: Any, enforcement: Enforcement = "reserve", *,
-                 minimum_tokens: dict[str, int] | None = None) -> None:
+                 minimum_tokens: dict[str, int] | None = None, latency_budget: float | None = None) -> None:
         if enforcement not in ("reserve", "paper"):
             raise ValueError(f"enforcement = {enforcement!r}: expected 'reserve' or 'paper'")
         self.enforcement = enforcement
@@ -152,6 +155,7 @@ class BudgetMeter:
         # A run has few budgets and many episodes; only plain numbers are sure to have a hash.
         atoms = _remembered_atoms if type(budget) in (int, float) else _atoms
         self._budget: int | None = atoms(budget)
+        self.latency_budget = math.inf if latency_budget is None else seconds(latency_budget, "latency_budget")
         self._spent = 0
         self._reserved = 0
         self._open: dict[int, Reservation] = {}  # by identity: equal reservations are different calls
@@ -174,6 +178,11 @@ class BudgetMeter:
         return Fraction(self._spent, ATOMS)
 
     @property
+    def budget_atoms(self) -> int | None:
+        """The budget in atoms, rounded down; None without one."""
+        return self._budget
+
+    @property
     def remaining(self) -> float:
         """Budget that is neither spent nor held back, in u$; infinite without a budget."""
         return math.inf if self._budget is None else (self._budget - self._spent - self._reserved) / ATOMS
@@ -183,22 +192,43 @@ class BudgetMeter:
         """Whether more than the budget has been spent."""
         return self._budget is not None and self._spent > self._budget
 
-    def reserve(self, llm: LLM, prompt_bound: int, max_tokens: int, role: str = "executor") -> Reservation | None:
-        """Hold back the worst case of one call; None when the budget does not allow a useful call.
+    def reserve(self, llm: LLM, prompt_bound: int, max_tokens: int, role: str = "executor", *, start_s: float = 0.0,
+                deadline_s: float | None = None, purse: int | None = None) -> Reservation | None:
+        """Hold back the worst case of one call; None when the budgets do not allow a useful call.
+
+        Args:
+            prompt_bound: the most prompt tokens that can be billed.
+            max_tokens: the most completion tokens that are wanted.
+            role: whose minimum counts (see MINIMUM_TOKENS).
+            start_s: when the call begins, seconds of virtual time.
+            deadline_s: when it must end; None, or later than the latency budget: the latency budget.
+            purse: what this call may cost in atoms, instead of all that is free: a part of the budget that its owner
+                divides. Not with enforcement="paper", nor without a budget.
 
         Raises:
-            ValueError: a prompt bound below 0 or a completion limit below 1.
+            ValueError: a prompt bound below 0, a completion limit below 1, or an LLM without the latency fields that a
+                deadline needs.
         """
         prompt_bound, max_tokens = whole(prompt_bound, "prompt_bound"), whole(max_tokens, "max_tokens", 1)
-        if self._budget is None or self.enforcement == "paper":
-            return None if self.over_budget else self._hold(Reservation(llm, prompt_bound, max_tokens, 0))
-        price_in, price_out = llm.atoms_per_token
-        left = self._budget - self._spent - self._reserved - price_in * prompt_bound
-        if left < 0:
+        fits = max_tokens
+        if deadline_s is not None or self.latency_budget != math.inf:
+            latest = self.latency_budget if deadline_s is None else min(deadline_s, self.latency_budget)
+            fits = min(fits, tokens_by(llm, start_s, latest))
+        paying = self._budget is not None and self.enforcement == "reserve"
+        if paying:
+            price_in, price_out = llm.atoms_per_token
+            free = self._budget - self._spent - self._reserved if purse is None else purse
+            left = free - price_in * prompt_bound
+            if left < 0:
+                return None
+            if price_out:
+                fits = min(fits, left // price_out)
+        elif self.over_budget:
             return None
-        fits = max_tokens if price_out == 0 else min(max_tokens, left // price_out)
         if fits < max(1, min(self.minimum_tokens.get(role, 1), max_tokens)):
             return None
+        if not paying:
+            return self._hold(Reservation(llm, prompt_bound, fits, 0))
         return self._hold(Reservation(llm, prompt_bound, fits, price_in * prompt_bound + price_out * fits))
 
     def settle(self, reservation: Reservation, usage: Usage) -> float:
@@ -240,6 +270,50 @@ def _atoms(budget: Any) -> int:
     if amount < 0:
         raise ValueError(f"budget = {shown(budget)}: expected at least 0 u$")
     return math.floor(amount * ATOMS)
+
+
+def seconds(value: Any, what: str) -> float:
+    """A time of at least 0 seconds, infinity included, as a float.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if isinstance(value, float) and value == math.inf:
+        return math.inf
+    number = exact(value, what)
+    if number < 0:
+        raise ValueError(f"{what} = {shown(value)}: expected at least 0 seconds")
+    return float(number)
+
+
+def check_latency_fields(llms: Iterable[LLM]) -> None:
+    """Make sure that a latency budget can be kept with these LLMs.
+
+    Raises:
+        ValueError: one lacks first_token_s or tokens_per_s; the message names it and the fields.
+    """
+    for llm in llms:
+        missing = [field for field in ("first_token_s", "tokens_per_s") if getattr(llm, field) is None]
+        if missing:
+            raise ValueError(f"LLM {llm.name!r}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+                             "missing: a latency budget needs first_token_s (seconds) and tokens_per_s of every LLM")
+
+
+def tokens_by(llm: LLM, start_s: float, end_s: float) -> int:
+    """Completion tokens that `llm`, asked at `start_s`, has written at `end_s`; at least 0.
+
+    Raises:
+        ValueError: the LLM lacks first_token_s or tokens_per_s.
+    """
+    if end_s == math.inf:
+        return MOST_TOKENS
+    if llm.first_token_s is None or llm.tokens_per_s is None:
+        check_latency_fields((llm,))
+    first, speed = llm.first_token_s, llm.tokens_per_s
+    tokens = max(0, math.floor(min((end_s - start_s - first) * speed, MOST_TOKENS)))
+    while tokens and start_s + (first + tokens / speed) > end_s:  # floats round: never a token too late
+        tokens -= 1
+    return tokens
 
 
 _remembered_atoms = lru_cache(maxsize=1024)(_atoms)

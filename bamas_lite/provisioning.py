@@ -81,7 +81,7 @@ def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, me
     """
     if method not in ("auto", "ilp", "lexicographic"):
         raise ValueError(f"method = {method!r}: expected 'auto', 'ilp' or 'lexicographic'")
-    request = _request(pool, budget, t_in, t_out, objective, roles, min_agents, max_copies, cost_model)
+    request = checked_request(pool, budget, t_in, t_out, objective, roles, min_agents, max_copies, cost_model)
     p = request.problem
     if p.least_cost > p.budget:
         least = round_up(p.least_cost)
@@ -91,16 +91,7 @@ def provision(pool: Pool, budget: Any, *, t_in: Any = 500, t_out: Any = None, me
             f"provision succeeds from least_budget = {least!r} u$ on", least)
     best = request.best()
     how = "tier by tier in whole numbers" if request.scores is None else "dynamic program over exact scores"
-    used, note = "lexicographic", f"exact search ({how}); no solver was used"
-    if method != "lexicographic":
-        solver = choose_solver(solver) if solver is not None else None
-        try:
-            name = _solved(request, best, solver)
-            used, note = "ilp", f"integer program by {name}; its answer was verified by exact search ({how})"
-        except SolverError as error:
-            if method == "ilp":
-                raise
-            note = f"exact search ({how}); it replaces the integer program: {error}"
+    used, note = answered(request, best, how, method, solver)
     return Team(request.slots(best), pool, float(p.budget), request.cost(best), used, note, request, best)
 
 
@@ -124,6 +115,30 @@ def budget_frontier(pool: Pool, budgets: Iterable[Any], **options: Any) -> list[
     return teams
 
 
+def answered(r: Request, best: Hires, how: str, method: Method, solver: Any) -> tuple[str, str]:
+    """Whose answer `best`, found by exact search, is after the integer program was asked: "ilp" or "lexicographic".
+
+    Args:
+        how: how the exact search works, for the note.
+
+    Returns:
+        That, and how the answer was found and checked, one sentence.
+
+    Raises:
+        SolverError: method="ilp" and the solver failed or its team is not the best one.
+    """
+    if method == "lexicographic":
+        return method, f"exact search ({how}); no solver was used"
+    solver = choose_solver(solver) if solver is not None else None
+    try:
+        name = _solved(r, best, solver)
+        return "ilp", f"integer program by {name}; its answer was verified by exact search ({how})"
+    except SolverError as error:
+        if method == "ilp":
+            raise
+        return "lexicographic", f"exact search ({how}); it replaces the integer program: {error}"
+
+
 def _solved(r: Request, best: Hires, solver: Any) -> str:
     """Solve the integer program and compare its answer with the exact one; returns the solver's name.
 
@@ -132,21 +147,20 @@ def _solved(r: Request, best: Hires, solver: Any) -> str:
     """
     p = r.problem
     scale = math.lcm(*(Fraction(v).denominator for v in r.values.values()))
-    found, name = solve(p, {llm: int(v * scale) for llm, v in r.values.items()}, solver)
+    found, name = solve(p, {llm: int(v * scale) for llm, v in r.values.items()}, solver, r.further_limits)
     hires = tuple((m, tuple(found[m.name, role] for role in p.names)) for tier in p.tiers for m in tier)
     wrong = f"{name} called {r.label(hires)} optimal, but "
-    if r.cost(hires) > p.budget:
-        raise SolverError(f"{wrong}it costs {money(r.cost(hires))} u$")
-    if not p.allows(hires):
-        raise SolverError(f"{wrong}it breaks a limit on agents")
+    if r.fault(hires):
+        raise SolverError(wrong + r.fault(hires))
     if r.score(hires) != r.score(best):
         raise SolverError(f"{wrong}{r.label(best)} is better (agents per tier {r.tier_counts(best)} "
                           f"against {r.tier_counts(hires)})")
     return name
 
 
-def _request(pool: Pool, budget: Any, t_in: Any, t_out: Any, objective: Any, roles: Any, min_agents: Any,
-             max_copies: Any, cost_model: Callable[[LLM, Any, Any], Any]) -> Request:
+def checked_request(pool: Pool, budget: Any, t_in: Any = 500, t_out: Any = None, objective: Any = "lexicographic",
+                    roles: Any = None, min_agents: Any = None, max_copies: Any = 5,
+                    cost_model: Callable[[LLM, Any, Any], Any] = call_cost) -> Request:
     """Check the arguments of `provision`."""
     if not isinstance(pool, Pool):
         raise ValueError(f"pool = {shown(pool)}: expected a Pool; load_pool(name or path) makes one")

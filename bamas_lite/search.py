@@ -24,6 +24,9 @@ Split = tuple[int, ...]
 Hires = tuple[tuple[LLM, Split], ...]
 """A team: LLM and its number of copies per role, strongest tier first."""
 
+Limit = tuple[str, dict[str, int], int]
+"""A linear limit beside the budget: its name, what an agent of each LLM counts, the most that a team may count."""
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bamas_lite.pool import LLM, Pool, exact, rank
 from bamas_lite.score_sum import best_score
-from bamas_lite.search import Hires, Problem, lexicographic, one_more
+from bamas_lite.search import Hires, Limit, Problem, lexicographic, one_more
 from bamas_lite.weights import recursive_weights
 
 DIGITS = 15
@@ -67,6 +67,17 @@ class Request:
         """The planned cost of a team in u$."""
         return sum((self.problem.costs[m.name] * sum(split) for m, split in hires), Fraction(0))
 
+    @property
+    def further_limits(self) -> tuple[Limit, ...]:
+        """What the integer program must keep to beside the rules of `problem`; here nothing."""
+        return ()
+
+    def fault(self, hires: Hires) -> str:
+        """Which rule a team breaks; empty if none."""
+        if self.cost(hires) > self.problem.budget:
+            return f"it costs {money(self.cost(hires))} u$"
+        return "" if self.problem.allows(hires) else "it breaks a limit on agents"
+
     def tier_counts(self, hires: Hires) -> tuple[int, ...]:
         """Agents per tier, strongest first."""
         return tuple(sum(sum(split) for m, split in hires if m.tier == t)
@@ -86,6 +97,12 @@ class Request:
             played = [role or None for role, n in zip(self.problem.names, split, strict=True) for _ in range(n)]
             slots += [Slot(m, copy, role) for copy, role in enumerate(played, 1)]
         return tuple(slots)
+
+    def tokens_line(self) -> str:
+        """The planned tokens, for `Team.explain`."""
+        tokens = sorted(set(self.t_out.values()))
+        out = str(tokens[0]) if len(tokens) == 1 else f"{tokens[0]} to {tokens[-1]} (each LLM's own limit)"
+        return f"Planned tokens of a call: {self.t_in} in, {out} out"
 
     def next_budget(self, hires: Hires) -> Fraction | None:
         """The least budget (u$) that buys a better team than `hires`, the best one of this budget."""
@@ -162,14 +179,9 @@ class Team:
         rules = [f"at least {p.min_agents} agent{'s' * (p.min_agents > 1)}",
                  f"at most {p.max_copies} copies of " + ("a tier in one role" if p.roles else "an LLM"),
                  *roles, *p.couplings]
-        tokens = sorted(set(r.t_out.values()))
-        out = str(tokens[0]) if len(tokens) == 1 else f"{tokens[0]} to {tokens[-1]} (each LLM's own limit)"
         left = p.budget - self.exact_cost
-        lines = [f"Team: {self}",
-                 f"Budget: {needed(p.budget)} u$ a task (= {needed(p.budget)} USD per million tasks); planned cost "
-                 f"{needed(self.exact_cost)} u$; left {money(left, ROUND_FLOOR)} u$",
-                 f"Planned tokens of a call: {r.t_in} in, {out} out",
-                 f"Rule: {what}", f"Limits: {', '.join(rules)}", "", _table(_audit_rows(r, self.hires)), ""]
+        lines = [f"Team: {self}", self.budget_line(), r.tokens_line(), f"Rule: {what}",
+                 f"Limits: {', '.join(rules)}", "", table(_audit_rows(r, self.hires)), ""]
         if r.scores is None:
             lines += ["Weight: what one agent counts in the sum that is maximized, more than all weaker ones that the "
                       "budget buys.",
@@ -181,6 +193,12 @@ class Team:
         if any(exact(money(a).replace(",", "")) != a for a in (p.budget, left, *p.costs.values())):
             lines += [f"Amounts are rounded to {DIGITS} digits, those that a budget must reach upwards."]
         return "\n".join([*lines, f"Next step: {self._next_step()}", f"Method: {self.note}"])
+
+    def budget_line(self) -> str:
+        """Budget, planned cost and what is left, for `explain`."""
+        budget = self.request.problem.budget
+        return (f"Budget: {needed(budget)} u$ a task (= {needed(budget)} USD per million tasks); planned cost "
+                f"{needed(self.exact_cost)} u$; left {money(budget - self.exact_cost, ROUND_FLOOR)} u$")
 
     def _next_step(self) -> str:
         r, budget = self.request, self.exact_next_budget
@@ -226,7 +244,7 @@ def _audit_rows(r: Request, hires: Hires) -> list[list[str]]:
                 why = _why_not_tier(p, m, coming, needs[t])
             else:
                 why = _why_not_score(p.costs[m.name], value, left)
-            text = _whole(value) if r.scores is None else f"{float(value):,.6g}"
+            text = weight_text(value) if r.scores is None else f"{float(value):,.6g}"
             rows.append([str(t + 1), m.name, text, money(p.costs[m.name]), str(n), money(n * p.costs[m.name]), why])
     return rows
 
@@ -251,12 +269,12 @@ def _why_not_score(cost: Fraction, score: Fraction, left: Fraction) -> str:
     return "no: the role limits allow no more"
 
 
-def _whole(number: int) -> str:
+def weight_text(number: int) -> str:
     """A weight: all digits while they are readable."""
     return f"{number:,}" if number < 10**12 else f"{Decimal(number):.3e}"
 
 
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     """Rows of text in columns: the LLM and the last column aligned left, the others right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(w) if i in (1, len(widths) - 1) else cell.rjust(w)

@@ -7,7 +7,9 @@ allow a call, `call` raises BudgetExhausted and `run_task` answers with `call.an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from bamas_lite.casting import TOPOLOGIES, Agent, Casting, CastingError, cast_roles
@@ -23,7 +25,7 @@ from bamas_lite.episode import (
 )
 from bamas_lite.grading import vote_key
 from bamas_lite.inputs import shown, whole
-from bamas_lite.llm import BudgetMeter, ChatModel, Enforcement, Reply, token_counts
+from bamas_lite.llm import BudgetMeter, ChatModel, Enforcement, Reply, check_latency_fields, token_counts
 from bamas_lite.prompts import (
     PlanError,
     accepts,
@@ -131,7 +133,7 @@ def vote(task: Task, agents: list[Agent], replies: list[Reply]) -> str | None:
     for agent, reply in given:
         key = vote_key(task, reply.text)
         if key is not None:
-            ballots.setdefault(key, ([], reply.text))[0].append(agent.llm.tier)
+            ballots.setdefault(key, ([], reply.text))[0].append(agent.llm.tier or 0)  # as pool.rank has it
     # Insertion order is slot order and min() keeps the first of equals, so the earliest slot wins the last tie.
     return min(ballots.values(), key=lambda b: (-len(b[0]), sorted(b[0])), default=(None, given[0][1].text))[1]
 
@@ -144,7 +146,7 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
                    enforcement: Enforcement = "reserve", temperature: float = 0.0, casting: Casting = "paper",
                    rounds: int = 3, replans: int = 2, star_prompts: StarPrompts = "different",
                    critic_heard: bool = True, token_limits: Mapping[str, Mapping[str, int]] = TOKEN_LIMITS,
-                   minimum_tokens: dict[str, int] | None = None) -> Episode:
+                   minimum_tokens: dict[str, int] | None = None, latency_budget: float | None = None) -> Episode:
     """Run one team on one task under a budget.
 
     Args:
@@ -164,6 +166,8 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
             MBPP), so all rounds are played. Planner-Driven, where the public code has no critic, does not change.
         token_limits: domain -> role -> most completion tokens of a call (the LLM's own max_tokens bounds it too).
         minimum_tokens: role -> fewest completion tokens worth paying for (see BudgetMeter).
+        latency_budget: seconds of virtual time for the whole episode (see BudgetMeter); None: no limit. A call for
+            which it leaves no useful time is refused as one is that the budget does not allow.
 
     Returns:
         The episode. A team that cannot play the topology gives status "infeasible", a call that failed for good
@@ -179,12 +183,15 @@ async def run_task(task: Task, team: Any, topology: str, backend: ChatModel, bud
         raise ValueError(f"star_prompts = {shown(star_prompts)}: expected 'different' or 'same'")
     if not isinstance(critic_heard, bool):
         raise ValueError(f"critic_heard = {shown(critic_heard)}: expected True or False")
-    meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens)
+    meter = BudgetMeter(budget, enforcement, minimum_tokens=minimum_tokens, latency_budget=latency_budget)
     try:
         agents = _cast(team, topology, casting)
     except CastingError as error:
-        return infeasible_episode(task, topology, budget, str(error), team=team, backend=backend.name,
-                                  enforcement=enforcement)
+        episode = infeasible_episode(task, topology, budget, str(error), team=team, backend=backend.name,
+                                     enforcement=enforcement)
+        return episode if latency_budget is None else replace(episode, latency_budget=meter.latency_budget)
+    if meter.latency_budget < math.inf:
+        check_latency_fields(agent.llm for agent in agents)
     for agent in agents:
         if agent.role not in limits:
             raise ValueError(f"token_limits[{task.domain!r}]: has no {agent.role}, a role of {topology}")

@@ -35,7 +35,7 @@ ODD = {
     "of nothing": lambda *arguments: None, "raises oddly": raises_oddly, "a class": int,
     "of entries that raise": lambda *arguments: [Raises()] * 60,
 }
-CHECKS = [(module, number) for module in ("n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07", "n08")
+CHECKS = [(module, number) for module in ("n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07", "n08", "n09")
           for number in (1, 2, 3)]
 
 

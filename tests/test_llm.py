@@ -1,5 +1,6 @@
 """The budget meter never lets an episode pass its budget; prompts and replies are read as they were written."""
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamas_lite.llm import MINIMUM_TOKENS, BudgetMeter, Usage, bound_prompt_tokens
-from bamas_lite.pool import LLM, load_pool
+from bamas_lite.pool import ATOMS, LLM, load_pool
 from bamas_lite.prompts import (
     MAX_PLAN_STEPS,
     PlanError,
@@ -92,6 +93,90 @@ def test_the_papers_rule_stops_after_the_call_that_passes_the_budget(budget, dat
         meter.settle(r, usage)
         costs.append(cost(WEAK, usage.prompt_tokens, usage.completion_tokens))
         assert meter.exact_spent == sum(costs) and meter.over_budget == (sum(costs) > Fraction(budget))
+
+
+TIMED = STRONG.model_copy(update={"first_token_s": 0.5, "tokens_per_s": 40.0})
+SECONDS = st.floats(0, 60) | st.integers(0, 60).map(float) | st.integers(0, 400).map(lambda n: n / 10)
+
+
+@settings(max_examples=300, deadline=None)
+@given(first=SECONDS, speed=st.floats(0.01, 5000), start=SECONDS, budget=SECONDS, deadline=st.none() | SECONDS,
+       wanted=st.integers(1, 2000), enforcement=st.sampled_from(["reserve", "paper"]))
+def test_a_call_gets_the_tokens_that_its_llm_writes_in_time(first, speed, start, budget, deadline, wanted, enforcement):
+    llm = WEAK.model_copy(update={"first_token_s": first, "tokens_per_s": speed})
+    meter = BudgetMeter(10**7, enforcement, minimum_tokens={}, latency_budget=budget)
+    r = meter.reserve(llm, 500, wanted, start_s=start, deadline_s=deadline)
+    latest = Fraction(budget if deadline is None else min(deadline, budget))
+    in_time = (latest - Fraction(start) - Fraction(first)) * Fraction(speed)
+    if r is None:
+        assert in_time < 1 + Fraction(1, 10**6)
+    else:
+        assert start + (first + r.max_tokens / speed) <= latest   # as the simulator computes it
+        assert abs(min(in_time, wanted) - r.max_tokens) < 1 + Fraction(1, 10**6)
+
+
+def test_no_rounding_makes_a_call_late():
+    """Budgets that just end with a token, in decimals that binary fractions round: some would be late by a last bit."""
+    rounded_down, firsts, speeds = 0, (0.1, 0.3, 0.7), (31.0, 73.0, 110.0)
+    for first, speed, tokens, start in itertools.product(firsts, speeds, range(100, 160), (0.0, 1.1)):
+        llm = TIMED.model_copy(update={"first_token_s": first, "tokens_per_s": speed})
+        end = start + first + tokens / speed
+        meter = BudgetMeter(10**6, minimum_tokens={}, latency_budget=end)
+        fits = meter.reserve(llm, 100, 384, start_s=start).max_tokens
+        assert fits in (tokens - 1, tokens) and start + (first + fits / speed) <= end
+        rounded_down += math.floor((end - start - first) * speed) > fits
+    assert rounded_down > 0
+
+
+def test_latency_by_hand():
+    meter = BudgetMeter(10**6, latency_budget=10)
+    assert meter.latency_budget == 10.0 and BudgetMeter(1).latency_budget == math.inf
+    assert meter.reserve(TIMED, 100, 384).max_tokens == 380   # 9.5 s of writing
+    assert meter.reserve(TIMED, 100, 384, start_s=4.25).max_tokens == 210
+    assert meter.reserve(TIMED, 100, 384, start_s=4.25, deadline_s=8.0).max_tokens == 130
+    assert meter.reserve(TIMED, 100, 384, start_s=4.25, deadline_s=99.0).max_tokens == 210   # the budget is the latest
+    assert meter.reserve(TIMED, 100, 384, start_s=6.3).max_tokens == 128   # just the useful minimum
+    assert meter.reserve(TIMED, 100, 384, start_s=6.325) is None
+    assert meter.reserve(TIMED, 100, 384, "critic", start_s=6.325).max_tokens == 127
+    assert meter.reserve(TIMED, 100, 40, start_s=8.5).max_tokens == 40   # less was wanted
+    assert meter.reserve(TIMED, 100, 384, start_s=20.0) is None
+    unlimited = BudgetMeter.unlimited(latency_budget=10)
+    assert unlimited.reserve(TIMED, 100, 384, start_s=4.25).max_tokens == 210
+    assert unlimited.reserve(TIMED, 100, 384, start_s=4.25, deadline_s=5.0) is None
+
+
+def test_the_scarcer_of_money_and_time_decides():
+    meter = BudgetMeter(27 + 1.1 * 200, latency_budget=10)   # 200 tokens after a prompt of 100
+    assert meter.reserve(TIMED, 100, 384, start_s=4.75).max_tokens == 190
+    assert meter.remaining == pytest.approx(1.1 * 10)
+    meter = BudgetMeter(27 + 1.1 * 200, latency_budget=10)
+    assert meter.reserve(TIMED, 100, 384, start_s=4.25).max_tokens == 200
+
+
+def test_a_purse_replaces_what_is_free():
+    meter = BudgetMeter(1000)
+    assert meter.budget_atoms == 1000 * ATOMS and BudgetMeter.unlimited().budget_atoms is None
+    assert meter.reserve(STRONG, 100, 384, purse=(27 + 220) * ATOMS).max_tokens == 200
+    assert meter.reserve(STRONG, 100, 384, purse=(27 + 220) * ATOMS - 1).max_tokens == 199
+    assert meter.reserve(STRONG, 100, 384, purse=27 * ATOMS - 1) is meter.reserve(STRONG, 100, 384, purse=-5) is None
+    assert meter.remaining == pytest.approx(1000 - 247 - 27 - 1.1 * 199)
+    assert BudgetMeter.unlimited().reserve(STRONG, 100, 384, purse=0).max_tokens == 384
+
+
+@pytest.mark.parametrize("missing", [("first_token_s",), ("tokens_per_s",), ("first_token_s", "tokens_per_s")])
+def test_a_deadline_needs_the_latency_of_the_llm(missing):
+    llm = TIMED.model_copy(update=dict.fromkeys(missing))
+    with pytest.raises(ValueError, match=f"LLM {llm.name!r}: {' and '.join(missing)} (is|are) missing: a latency"):
+        BudgetMeter(1000, latency_budget=5).reserve(llm, 100, 384)
+    with pytest.raises(ValueError, match="missing"):
+        BudgetMeter(1000).reserve(llm, 100, 384, deadline_s=5.0)
+    assert BudgetMeter(1000, latency_budget=math.inf).reserve(llm, 100, 384).max_tokens == 384
+
+
+@pytest.mark.parametrize("seconds", [-1, -math.inf, math.nan, "soon", True, [3]])
+def test_a_doubtful_latency_budget_is_refused(seconds):
+    with pytest.raises(ValueError, match="latency_budget = "):
+        BudgetMeter(1000, latency_budget=seconds)
 
 
 def test_a_provider_that_bills_more_than_it_may_is_counted_and_stops_the_episode():

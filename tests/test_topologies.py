@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -324,6 +325,70 @@ def test_votes_without_a_readable_answer_do_not_count():
     assert vote(TASK, agents, [cut, cut, texts[2]]) == "#### 7"
     assert vote(TASK, agents, texts[:1] * 3) == "I do not know."
     assert vote(TASK, agents, texts[1:2] * 3) is None
+
+
+# ------------------------------------------------------------------------------------------------ latency budget
+
+def timed(letters, first_token_s=0.5, tokens_per_s=100.0):
+    fields = {"first_token_s": first_token_s, "tokens_per_s": tokens_per_s}
+    return Team(tuple(replace(slot, llm=slot.llm.model_copy(update=fields)) for slot in team_of(letters).slots))
+
+
+def test_a_latency_budget_shortens_calls_and_refuses_those_that_come_too_late():
+    backend = Scripted("#### 7", latency_s=1.75)
+    episode = run(backend, timed("SSS"), "linear", latency_budget=5.5)
+    assert [limit for *_, limit in backend.asked] == [384, 325, 150]   # 0.5 s to the first token, 100 tokens a second
+    assert (episode.stop_reason, episode.latency_s, episode.latency_budget) == ("finished", 5.25, 5.5)
+    late = run(Scripted("#### 7", latency_s=1.75), timed("SSS"), "linear", latency_budget=5.25)   # 125 tokens: too few
+    assert (late.n_calls, late.stop_reason, late.correct, late.over_latency) == (2, "budget", True, False)
+    none = run(Scripted("#### 7"), timed("S"), "linear", latency_budget=0)
+    assert (none.n_calls, none.status, none.reason) == (0, "ok", "no answer")
+
+
+def test_calls_at_the_same_time_have_all_of_it():
+    backend = Scripted("#### 7", latency_s=1.75)
+    episode = run(backend, timed("SSS"), "star", latency_budget=2.5)
+    assert [limit for *_, limit in backend.asked] == [200, 200, 200] and episode.latency_s == 1.75
+    paper = Scripted("#### 7", latency_s=1.0)   # one after another; time is kept all the same
+    run(paper, timed("SSS"), "star", latency_budget=4.5, enforcement="paper")
+    assert [limit for *_, limit in paper.asked] == [384, 300, 200]
+
+
+def test_an_llm_slower_than_its_profile_is_told_by_over_latency():
+    episode = run(Scripted("#### 7", latency_s=3.0), timed("S"), "linear", latency_budget=2.5)
+    assert (episode.over_latency, episode.status, episode.correct) == (True, "ok", True)
+    assert not run(Scripted("#### 7", latency_s=3.0), "S", "linear").over_latency
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_no_simulated_episode_is_over_its_latency_budget(topology):
+    pool = load_pool("fourteen")
+    tasks = [replace(TASK, task_id=f"t/{i}") for i in range(6)]
+    whole, cut_off = 0, 0
+    for budget, seconds, enforcement in itertools.product((1500, 6000), (0.7, 3.3, 9.1, 20.0, 1e4),
+                                                          ("reserve", "paper")):
+        team = provision(pool, budget)
+        for task in tasks:
+            episode = run_task_sync(task, team, topology, SimulatedLLM(seed=2), budget, latency_budget=seconds,
+                                    enforcement=enforcement)
+            assert episode.status == "ok" and not episode.over_latency and episode.latency_s <= seconds
+            assert enforcement == "paper" or not episode.over_budget
+            free = run_task_sync(task, team, topology, SimulatedLLM(seed=2), budget, enforcement=enforcement)
+            whole += replace(episode, latency_budget=math.inf) == free
+            cut_off += episode.latency_s < free.latency_s
+            assert seconds < 1e4 or replace(episode, latency_budget=math.inf) == free
+    assert whole >= 24 and cut_off > 24
+
+
+def test_a_latency_budget_needs_the_latency_of_every_llm():
+    team = Team((timed("S").slots[0], Slot(WEAK, 1)))
+    backend = Scripted("#### 7")
+    with pytest.raises(ValueError, match="LLM 'Weak': first_token_s and tokens_per_s are missing: a latency budget"):
+        run(backend, team, "star", latency_budget=9.0)
+    assert not backend.asked and run(backend, team, "star", latency_budget=math.inf).n_calls == 2
+    with pytest.raises(ValueError, match="latency_budget = -2: expected at least 0 seconds"):
+        run(backend, team, "star", latency_budget=-2)
+    assert run(backend, timed("S"), "feedback", latency_budget=9).latency_budget == 9.0   # infeasible, but it was set
 
 
 # ------------------------------------------------------------------------------------------------ feedback

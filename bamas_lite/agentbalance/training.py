@@ -1,0 +1,346 @@
+"""Training a designer: policy gradient with a baseline, and dual ascent on both budgets.
+
+AgentBalance's losses are not known to us; this is our reconstruction. For each query and each candidate pool several
+designs are drawn and run without a budget guard, and
+
+    R = correct * (1 + s * saved) - lambda_c relu(C / B_c - 1) - lambda_l relu(L / B_l - 1)
+
+is their reward; `saved` is the unspent share of the cost budget and s is small: among designs that are right equally
+often the cheaper is better, as in BAMAS. The baseline of a design is the mean reward of the other designs of the same
+query and pool, so that how hard the question is cancels out. After each batch the multipliers move along their
+constraints, mean overshoot <= tolerance: lambda <- max(0, lambda + rate * (overshoot - tolerance)). They say what
+overshooting must cost for a designer to keep within its budgets without a guard; the guard is there all the same when
+designs are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bamas_lite.agentbalance.backbones import EMPTY
+from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, check_budgets
+from bamas_lite.agentbalance.designer import Design, Designer, Query
+from bamas_lite.agentbalance.difficulty import Difficulty, train_difficulty
+from bamas_lite.agentbalance.execution import run_graph_sync
+from bamas_lite.agentbalance.features import Quality
+from bamas_lite.agentbalance.network import DesignNetwork
+from bamas_lite.agentbalance.profiles import Profile
+from bamas_lite.agentbalance.roles import Role, load_roles
+from bamas_lite.agentbalance.variants import OURS, Variant
+from bamas_lite.encoder import encode
+from bamas_lite.episode import check_backend
+from bamas_lite.inputs import shown, whole
+from bamas_lite.llm import ChatModel
+from bamas_lite.provisioning import InfeasibleBudgetError
+from bamas_lite.tasks import Task
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a designer is trained. All values are ours.
+
+    Attributes:
+        epochs: passes over the tasks.
+        batch: tasks in a batch.
+        designs: designs drawn for each task and pool, at least 2 (the baseline).
+        learning_rate: of Adam; falls to a tenth in equal steps.
+        pool_learning_rate: the same for pool selection, whose gradient is exact and can be followed in larger steps.
+        entropy: weight of the mean entropy of the decisions about agents and edges.
+        pool_entropy: the same of pool selection.
+        saving: weight of the unspent share of the cost budget of a right answer, as in BAMAS's reward.
+        cost_budgets, latency_budgets: u$ and seconds; one of each is drawn for each task in each epoch.
+        tolerance: mean overshoot, as a share of the budget, that the multipliers allow.
+        dual_rate: step of the multipliers.
+        seed: of weights, draws and the order of the tasks.
+    """
+
+    epochs: int = 6
+    batch: int = 50
+    designs: int = 3
+    learning_rate: float = 1e-2
+    pool_learning_rate: float = 5e-2
+    entropy: float = 0.003
+    pool_entropy: float = 0.05
+    saving: float = 0.02
+    cost_budgets: tuple[float, ...] = (200, 400, 800, 1600, 3200, 6400)
+    latency_budgets: tuple[float, ...] = (2.5, 4, 6.5, 10, 16, 60)
+    tolerance: float = 0.005
+    dual_rate: float = 5.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch", 1), ("designs", 2), ("seed", 0)):
+            whole(getattr(self, name), name, least)
+        for name in ("cost_budgets", "latency_budgets"):
+            if not isinstance(given := getattr(self, name), (tuple, list)) or not given:
+                raise ValueError(f"{name} = {shown(given)}: expected a tuple of at least one budget")
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained designer, and one row for each epoch: mean reward, correct, cost share, latency share, overshoots,
+    multipliers, agents and edges, all over the designs that were drawn (of all pools alike)."""
+
+    designer: Designer
+    history: pd.DataFrame
+
+
+def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: ChatModel, *, variant: Variant = OURS,
+                   settings: Settings | None = None, roles: Mapping[str, tuple[Role, ...]] | None = None,
+                   difficulty: Difficulty | None = None) -> TrainingResult:
+    """Train a designer on tasks with a backend that answers at once (simulated, or a recording).
+
+    Args:
+        tasks: the training tasks.
+        profiles: the LLMs.
+        variant: what is learned and what is fixed.
+        roles: sets of roles; None: those of `load_roles()`.
+        difficulty: d(x); None: `fit_difficulty` of the tasks, on which the LLMs must have been profiled.
+
+    Raises:
+        ValueError: an argument is wrong, or the budgets of the settings allow nothing.
+    """
+    settings = _checked(tasks, profiles, backend, variant, settings)
+    difficulty = fit_difficulty(tasks, profiles, settings.seed) if difficulty is None else difficulty
+    generator = torch.Generator().manual_seed(settings.seed)
+    draw = np.random.default_rng(settings.seed)
+    designer = Designer(tuple(profiles), DesignNetwork(generator), difficulty, Quality.of(profiles),
+                        variant, load_roles() if roles is None else roles, about={"settings": asdict(settings)})
+    optimizer = torch.optim.Adam([{"params": list(parameters), "lr": rate} for parameters, rate in (
+        (designer.network.pool_parameters(), settings.pool_learning_rate),
+        (designer.network.other_parameters(), settings.learning_rate))])
+    embeddings = encode([task.question for task in tasks])
+    slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, settings.epochs)
+    duals, history = Duals(settings), []
+    for epoch in range(1, settings.epochs + 1):
+        entries = []
+        for part in np.array_split(draw.permutation(len(tasks)), max(1, round(len(tasks) / settings.batch))):
+            asked = [(tasks[i], Query(embeddings[i], tasks[i].domain, budgets)) for i in part
+                     if (budgets := _draw_budgets(designer, tasks[i].domain, settings, draw))]
+            batch = Batch.draw(designer, asked, settings.designs, draw)
+            if not batch.designs:
+                continue
+            outcomes = np.array([_outcome(task, design, backend)
+                                 for task, design in zip(batch.tasks, batch.designs, strict=True)])
+            rewards = duals.reward(outcomes, settings.saving)
+            optimizer.zero_grad()
+            policy_loss(designer, batch, rewards, settings).backward()
+            optimizer.step()
+            duals.ascend(outcomes)
+            entries.append([rewards.mean(), *outcomes.mean(0), *duals.overshoots(outcomes),
+                            np.mean([len(d.graph.agents) for d in batch.designs]),
+                            np.mean([len(d.graph.edges) for d in batch.designs])])
+        if not entries:
+            raise ValueError(f"cost_budgets = {shown(settings.cost_budgets)}, latency_budgets = "
+                             f"{shown(settings.latency_budgets)}: no LLM (or team) of the profiles can answer within "
+                             "those that were drawn; expected larger ones")
+        slower.step()
+        history.append(dict(zip(("reward", "correct", "cost_share", "latency_share", "cost_overshoot",
+                                 "latency_overshoot", "agents", "edges"), np.mean(entries, axis=0), strict=True))
+                       | {"epoch": epoch, "lambda_cost": duals.cost, "lambda_latency": duals.latency})
+    for part in (designer.network, designer.difficulty):
+        part.float().double()  # files hold float32: a designer is the same before and after saving
+    designer.network.requires_grad_(False)
+    return TrainingResult(designer, pd.DataFrame(history))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Designs drawn for Q queries, in groups of equal size, each of one query and one pool.
+
+    Attributes:
+        queries: Q.
+        query_of, pool_of: query and pool (EMPTY: none is selected) of each group, (G,).
+        designs, tasks: G x group size of them, group by group.
+    """
+
+    queries: list[Query]
+    query_of: np.ndarray
+    pool_of: np.ndarray
+    designs: list[Design]
+    tasks: list[Task]
+
+    @classmethod
+    def draw(cls, designer: Designer, asked: Sequence[tuple[Task, Query]], number: int, draw: np.random.Generator
+             ) -> Batch:
+        """`number` designs for each query and each pool that is feasible for it.
+
+        A variant that selects no pool gets as many for each query as if there were three.
+        """
+        learned = designer.variant.backbones == "learned"
+        size = number if learned else 3 * number
+        groups = [(q, k) for q, (_, query) in enumerate(asked)
+                  for k in (np.flatnonzero(designer.feasible(query)) if learned else (EMPTY,))]
+        drawn = [(asked[q][0], replace(asked[q][1], pool=None if k == EMPTY else int(k)))
+                 for q, k in groups for _ in range(size)]
+        query_of, pool_of = np.array(groups, int).reshape(-1, 2).T
+        return cls([query for _, query in asked], query_of, pool_of,
+                   designer.designs([query for _, query in drawn], draw), [task for task, _ in drawn])
+
+
+class Duals:
+    """The multipliers of both budgets."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.cost = self.latency = 1.0
+        self._settings = settings
+
+    def overshoots(self, outcomes: np.ndarray) -> tuple[float, float]:
+        """Mean relu(C / B_c - 1) and relu(L / B_l - 1)."""
+        return tuple(np.maximum(outcomes[:, 1:] - 1, 0).mean(0))
+
+    def reward(self, outcomes: np.ndarray, saving: float) -> np.ndarray:
+        """R of each outcome (correct, C / B_c, L / B_l)."""
+        correct, cost, latency = outcomes.T
+        over_cost, over_latency = np.maximum(cost - 1, 0), np.maximum(latency - 1, 0)
+        return (correct * (1 + saving * np.clip(1 - cost, 0, 1)) - self.cost * over_cost
+                - self.latency * over_latency)
+
+    def ascend(self, outcomes: np.ndarray) -> None:
+        """One step of dual ascent."""
+        over_cost, over_latency = self.overshoots(outcomes)
+        rate, tolerance = self._settings.dual_rate, self._settings.tolerance
+        self.cost = max(0.0, self.cost + rate * (over_cost - tolerance))
+        self.latency = max(0.0, self.latency + rate * (over_latency - tolerance))
+
+
+def log_probabilities(designer: Designer, designs: Sequence[Design]) -> tuple[torch.Tensor, torch.Tensor]:
+    """log pi of the matching, gates and edges of drawn designs, given their pools, and the entropy of these decisions:
+    (n,) each, with gradients. What a variant fixes has no part in them."""
+    n = len(designs)
+    inputs = designer.inputs([design.query for design in designs])
+    R, M = inputs.e.shape[1], inputs.z.shape[1]
+    drawn = Drawn.of(designs, R, M)
+    log_pi, entropy = torch.zeros((2, n), dtype=torch.float64)
+    if designer.variant.backbones == "learned":
+        scores = designer.network.match_scores(inputs.e, inputs.z, inputs.d)
+        scores = torch.cat((scores, torch.zeros((n, R, 1), dtype=torch.float64)), 2)
+        terms = _choice(scores.masked_fill(~drawn.options, -torch.inf), drawn.column)
+        log_pi, entropy = terms[0].sum(1), terms[1].sum(1)
+    h = designer.represent(inputs, drawn.llms, designer.network.context(inputs.x, inputs.d, inputs.b))
+    if designer.variant.gate:
+        terms = _coins(designer.network.gate_logits(h), drawn.gates, drawn.llms != EMPTY)
+        log_pi, entropy = log_pi + terms[0].sum(1), entropy + terms[1].sum(1)
+    alpha = designer.alpha if designer.variant.latency_term else 0.0
+    terms = _coins(designer.network.edge_scores(h) - alpha * drawn.stretch, drawn.edges, drawn.asked)
+    return log_pi + terms[0].sum((1, 2)), entropy + terms[1].sum((1, 2))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The decisions of n drawn designs as tensors, padded to R places: llms (n, R) and their column among the options
+    (n, R, M + 1); gates (n, R); edges, asked and stretch (n, R, R)."""
+
+    llms: torch.Tensor
+    column: torch.Tensor
+    options: torch.Tensor
+    gates: torch.Tensor
+    edges: torch.Tensor
+    asked: torch.Tensor
+    stretch: torch.Tensor
+
+    @classmethod
+    def of(cls, designs: Sequence[Design], R: int, M: int) -> Drawn:
+        """Collect designs."""
+        n = len(designs)
+        llms, gates = np.full((n, R), EMPTY), np.zeros((n, R), bool)
+        edges, asked, stretch = np.zeros((n, R, R), bool), np.zeros((n, R, R), bool), np.zeros((n, R, R))
+        options, column = np.zeros((n, R, M + 1), bool), np.full((n, R), M)
+        options[..., M] = True  # where nothing was drawn: one option is no choice
+        for i, design in enumerate(designs):
+            r = len(design.roles)
+            llms[i, :r], gates[i, :r] = design.matching.llms, design.gates
+            asked[i, :r, :r], stretch[i, :r, :r] = design.edges.asked, design.edges.stretch
+            for pair in design.edges.chosen:
+                edges[i][pair] = True
+            if design.matching.options is not None:
+                options[i, :r] = design.matching.options
+                column[i, :r] = np.where(llms[i, :r] == EMPTY, M, llms[i, :r])
+        return cls(*map(torch.tensor, (llms, column, options, gates, edges, asked, stretch)))
+
+
+def policy_loss(designer: Designer, batch: Batch, rewards: np.ndarray, settings: Settings) -> torch.Tensor:
+    """The loss whose gradient is the policy gradient; entropies are added with their weights.
+
+    Every feasible pool was tried for every query, so pool selection has its exact expectation, -mean over queries of
+    sum_k pi_k (mean reward of pool k): it does not depend on luck which pool is compared with which. All other
+    decisions have -mean A log pi, with the mean reward of the rest of a design's group as baseline.
+    """
+    groups = rewards.reshape(len(batch.query_of), -1)
+    size, means = groups.shape[1], groups.mean(1)
+    advantages = (groups - means[:, None]).ravel() * size / (size - 1)
+    log_pi, entropy = log_probabilities(designer, batch.designs)
+    loss = -(torch.tensor(advantages) * log_pi).mean() - settings.entropy * entropy.mean()
+    if designer.variant.backbones != "learned":
+        return loss
+    inputs = designer.inputs(batch.queries)
+    table = np.full((len(batch.queries), len(designer.pools)), np.nan)
+    table[batch.query_of, batch.pool_of] = means
+    feasible = torch.tensor(~np.isnan(table))
+    logits = designer.network.pool_logits(designer.network.context(inputs.x, inputs.d, inputs.b), inputs.pools)
+    log_pool = logits.masked_fill(~feasible, -1e9).log_softmax(1)
+    worth = torch.tensor(np.nan_to_num(table)) - settings.pool_entropy * log_pool
+    return loss - (log_pool.exp() * worth).sum(1)[feasible.any(1)].mean()
+
+
+def _choice(logits: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log probability of what was chosen, and entropy, along the last dimension; logits of -inf are no options."""
+    log_p = logits.log_softmax(-1).masked_fill(logits.isinf(), -1e9)  # finite, so that its gradient is 0 and not NaN
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return log_p.gather(-1, chosen[..., None])[..., 0], entropy
+
+
+def _coins(logits: torch.Tensor, heads: torch.Tensor, thrown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log probability and entropy of independent coins; 0 where none was thrown."""
+    yes, no = torch.nn.functional.logsigmoid(logits), torch.nn.functional.logsigmoid(-logits)
+    entropy = -(yes.exp() * yes + no.exp() * no)
+    return torch.where(thrown, torch.where(heads, yes, no), 0.0), torch.where(thrown, entropy, 0.0)
+
+
+def _checked(tasks: Any, profiles: Any, backend: Any, variant: Any, settings: Any) -> Settings:
+    """The settings, after a look at all arguments."""
+    settings = Settings() if settings is None else settings
+    check_backend(backend)
+    for values, what, kind in ((tasks, "tasks", Task), (profiles, "profiles", Profile)):
+        if not isinstance(values, Sequence) or not values or not all(isinstance(v, kind) for v in values):
+            raise ValueError(f"{what} = {shown(values)}: expected a list of at least one {kind.__name__}")
+    for value, what, kind in ((variant, "variant", Variant), (settings, "settings", Settings)):
+        if not isinstance(value, kind):
+            raise ValueError(f"{what} = {shown(value)}: expected a {kind.__name__}")
+    return settings
+
+
+def _draw_budgets(designer: Designer, domain: str, settings: Settings, draw: np.random.Generator) -> Budgets | None:
+    """Budgets of the grid which some LLM (or team) can meet; None if ten draws found none."""
+    for _ in range(10):
+        budgets = Budgets(draw.choice(settings.cost_budgets), draw.choice(settings.latency_budgets))
+        try:
+            check_budgets(designer.profiles, budgets, domain)
+            designer.check_team(budgets, domain)
+            return budgets
+        except (InfeasibleBudgetsError, InfeasibleBudgetError):
+            continue
+    return None
+
+
+def _outcome(task: Task, design: Design, backend: ChatModel) -> tuple[float, float, float]:
+    """(correct, C / B_c, L / B_l) of a run without a guard."""
+    episode = run_graph_sync(task, design.graph, backend)
+    budgets = design.query.budgets
+    return float(bool(episode.correct)), episode.cost / budgets.cost, episode.latency_s / budgets.latency_s
+
+
+def fit_difficulty(tasks: Sequence[Task], profiles: Sequence[Profile], seed: int = 0) -> Difficulty:
+    """d(x) from what the profiled LLMs got wrong; the tasks must be among those that they were profiled on."""
+    for task in tasks:
+        if not any(task.task_id in p.right for p in profiles):
+            raise ValueError(f"task {task.task_id!r}: no LLM was profiled on it; expected tasks of the profiling, or a "
+                             "`difficulty`")
+    wrong = [1 - np.mean([p.right[task.task_id] for p in profiles if task.task_id in p.right]) for task in tasks]
+    return train_difficulty(encode([task.question for task in tasks]), np.array(wrong), seed=seed)
