@@ -147,7 +147,11 @@ class Designer:
 
     @cached_property
     def _llms(self) -> Pool:
-        return Pool(name="profiled", llms=[p.llm for p in self.profiles])
+        """The LLMs as a pool, their tiers without gaps, as some of a pool may be missing."""
+        tiers = sorted({p.llm.tier for p in self.profiles} - {None})
+        return Pool(name="profiled", llms=[
+            p.llm if p.llm.tier is None else p.llm.model_copy(update={"tier": tiers.index(p.llm.tier) + 1})
+            for p in self.profiles])
 
     def with_profiles(self, profiles: Sequence[Profile]) -> Designer:
         """The same designer for other LLMs: what it learned is about features, not names.

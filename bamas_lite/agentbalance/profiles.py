@@ -149,7 +149,7 @@ def check_latency_fields(llm: LLM) -> None:
             raise ProfileError(f"LLM {llm.name!r}: {name} is missing: a profile needs it ({valid})")
 
 
-async def profile_llms(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *, quantile: float | None = 0.95
+async def profile_llms(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *, quantile: float | None = 0.9
                        ) -> list[Profile]:
     """Ask every LLM of a pool every task, alone: one executor call each.
 
@@ -161,7 +161,8 @@ async def profile_llms(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *,
         pool: the LLMs, with their latency fields; its max_tokens bound the answers.
         tasks: the calibration set; its domains are those of the profiles.
         backend: answers the calls.
-        quantile: of the completion lengths, to plan with: a share of 1 - quantile of the calls is longer. None: the mean.
+        quantile: of the completion lengths, to plan with: a share of 1 - quantile of the calls is longer. None: their
+            mean.
 
     Returns:
         One profile an LLM, in the order of the pool.
@@ -188,7 +189,7 @@ async def profile_llms(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *,
             for llm, own, right, sheet in zip(pool.llms, by_llm, quality, sheets, strict=True)]
 
 
-def profile_llms_sync(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *, quantile: float | None = 0.95
+def profile_llms_sync(pool: Pool, tasks: Iterable[Task], backend: ChatModel, *, quantile: float | None = 0.9
                       ) -> list[Profile]:
     """`profile_llms` for scripts: no `await`, and no event loop for a backend that never waits.
 

@@ -114,6 +114,8 @@ def _team(pool: Pool, budgets: Budgets, topology: str, domain: str) -> TimedTeam
 
 def plugged_in(designer: Designer, tasks: Sequence[Task], cells: Iterable[Budgets], backend: ChatModel) -> list[Row]:
     """Our backbone stage inside each of BAMAS's topologies: its matched LLMs are the team (system "<topology> + ours").
+
+    A team of one is doubled, as two of the topologies need two agents.
     """
     rows = []
     for budgets in cells:
@@ -134,10 +136,10 @@ class Backbones:
 
     @classmethod
     def of(cls, design: Design, designer: Designer) -> Backbones:
-        """One slot for each role that was filled."""
+        """One slot for each role that was filled, at least two."""
         copies: dict[str, int] = {}
-        slots = []
-        for m in design.matching.llms[design.matching.llms >= 0]:
+        slots, matched = [], design.matching.llms[design.matching.llms >= 0].tolist()
+        for m in matched * 2 if len(matched) == 1 else matched:
             llm = designer.profiles[m].llm
             copies[llm.name] = copies.get(llm.name, 0) + 1
             slots.append(Slot(llm, copies[llm.name]))

@@ -25,7 +25,7 @@ import torch
 
 from bamas_lite.agentbalance.backbones import EMPTY
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, check_budgets
-from bamas_lite.agentbalance.designer import Design, Designer, Query
+from bamas_lite.agentbalance.designer import Design, Designer, Inputs, Query
 from bamas_lite.agentbalance.difficulty import Difficulty, train_difficulty
 from bamas_lite.agentbalance.execution import run_graph_sync
 from bamas_lite.agentbalance.features import Quality
@@ -53,6 +53,7 @@ class Settings:
         pool_learning_rate: the same for pool selection, whose gradient is exact and can be followed in larger steps.
         entropy: weight of the mean entropy of the decisions about agents and edges.
         pool_entropy: the same of pool selection.
+        pool_steps: steps of the last fit of pool selection.
         saving: weight of the unspent share of the cost budget of a right answer, as in BAMAS's reward.
         cost_budgets, latency_budgets: u$ and seconds; one of each is drawn for each task in each epoch.
         tolerance: mean overshoot, as a share of the budget, that the multipliers allow.
@@ -67,6 +68,7 @@ class Settings:
     pool_learning_rate: float = 5e-2
     entropy: float = 0.003
     pool_entropy: float = 0.05
+    pool_steps: int = 200
     saving: float = 0.02
     cost_budgets: tuple[float, ...] = (200, 400, 800, 1600, 3200, 6400)
     latency_budgets: tuple[float, ...] = (2.5, 4, 6.5, 10, 16, 60)
@@ -117,7 +119,7 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
         (designer.network.other_parameters(), settings.learning_rate))])
     embeddings = encode([task.question for task in tasks])
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, settings.epochs)
-    duals, history = Duals(settings), []
+    duals, history, tables = Duals(settings), [], []
     for epoch in range(1, settings.epochs + 1):
         entries = []
         for part in np.array_split(draw.permutation(len(tasks)), max(1, round(len(tasks) / settings.batch))):
@@ -133,6 +135,7 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
             policy_loss(designer, batch, rewards, settings).backward()
             optimizer.step()
             duals.ascend(outcomes)
+            tables.append((batch, rewards))
             entries.append([rewards.mean(), *outcomes.mean(0), *duals.overshoots(outcomes),
                             np.mean([len(d.graph.agents) for d in batch.designs]),
                             np.mean([len(d.graph.edges) for d in batch.designs])])
@@ -144,6 +147,8 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
         history.append(dict(zip(("reward", "correct", "cost_share", "latency_share", "cost_overshoot",
                                  "latency_overshoot", "agents", "edges"), np.mean(entries, axis=0), strict=True))
                        | {"epoch": epoch, "lambda_cost": duals.cost, "lambda_latency": duals.latency})
+    if variant.backbones == "learned":
+        _settle_pools(designer, tables[len(tables) // 2:], settings)
     for part in (designer.network, designer.difficulty):
         part.float().double()  # files hold float32: a designer is the same before and after saving
     designer.network.requires_grad_(False)
@@ -270,7 +275,8 @@ def policy_loss(designer: Designer, batch: Batch, rewards: np.ndarray, settings:
 
     Every feasible pool was tried for every query, so pool selection has its exact expectation, -mean over queries of
     sum_k pi_k (mean reward of pool k): it does not depend on luck which pool is compared with which. All other
-    decisions have -mean A log pi, with the mean reward of the rest of a design's group as baseline.
+    decisions have -mean A log pi, with the mean reward of the rest of a design's group as baseline; all feasible pools
+    count alike in this mean, also those that are seldom selected, so that each is matched well once it is.
     """
     groups = rewards.reshape(len(batch.query_of), -1)
     size, means = groups.shape[1], groups.mean(1)
@@ -279,14 +285,38 @@ def policy_loss(designer: Designer, batch: Batch, rewards: np.ndarray, settings:
     loss = -(torch.tensor(advantages) * log_pi).mean() - settings.entropy * entropy.mean()
     if designer.variant.backbones != "learned":
         return loss
-    inputs = designer.inputs(batch.queries)
+    return loss + pool_loss(designer, designer.inputs(batch.queries), pool_table(designer, batch, rewards), settings)
+
+
+def pool_table(designer: Designer, batch: Batch, rewards: np.ndarray) -> np.ndarray:
+    """Mean reward of each query's designs with each pool, (Q, K); NaN where a pool is not feasible."""
     table = np.full((len(batch.queries), len(designer.pools)), np.nan)
-    table[batch.query_of, batch.pool_of] = means
+    table[batch.query_of, batch.pool_of] = rewards.reshape(len(batch.query_of), -1).mean(1)
+    return table
+
+
+def pool_loss(designer: Designer, inputs: Inputs, table: np.ndarray, settings: Settings) -> torch.Tensor:
+    """-mean over queries of sum_k pi_k (mean reward of pool k), less the weighted entropy."""
     feasible = torch.tensor(~np.isnan(table))
     logits = designer.network.pool_logits(designer.network.context(inputs.x, inputs.d, inputs.b), inputs.pools)
     log_pool = logits.masked_fill(~feasible, -1e9).log_softmax(1)
     worth = torch.tensor(np.nan_to_num(table)) - settings.pool_entropy * log_pool
-    return loss - (log_pool.exp() * worth).sum(1)[feasible.any(1)].mean()
+    return -(log_pool.exp() * worth).sum(1)[feasible.any(1)].mean()
+
+
+def _settle_pools(designer: Designer, tables: Sequence[tuple[Batch, np.ndarray]], settings: Settings) -> None:
+    """Fit pool selection once more, to the rewards of the second half of training all together.
+
+    They are a full-factorial log of queries and pools, as BAMAS's is of topologies, made when the later stages were
+    nearly what they are in the end.
+    """
+    inputs = designer.inputs([query for batch, _ in tables for query in batch.queries])
+    table = np.concatenate([pool_table(designer, batch, rewards) for batch, rewards in tables])
+    optimizer = torch.optim.AdamW(designer.network.pool_parameters(), lr=settings.learning_rate, weight_decay=0.1)
+    for _ in range(settings.pool_steps):
+        optimizer.zero_grad()
+        pool_loss(designer, inputs, table, settings).backward()
+        optimizer.step()
 
 
 def _choice(logits: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

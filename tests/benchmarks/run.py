@@ -32,6 +32,7 @@ from bamas_lite.notebooks import peak_memory
 from bamas_lite.reproduction.published import DATASETS
 from bamas_lite.reproduction.systems import reproduce
 from bamas_lite.reproduction.task_sets import reproduction_tasks
+from tests.benchmarks.agentbalance import agentbalance
 from tests.benchmarks.calls import calls
 from tests.benchmarks.programs import sandbox
 from tests.benchmarks.rows import Row, at_most, median_ms, seconds
@@ -207,6 +208,7 @@ def main() -> None:
     show(sandbox())
     show(calls())
     show(learning())
+    show(agentbalance())
     show(reproduction())
     print(f"{'-' * 104}\n{sum(met)} of {len(met)} targets met")
 
