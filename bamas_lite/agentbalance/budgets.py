@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bamas_lite.inputs import exact, shown
 from bamas_lite.tasks import DOMAINS
-from bamas_lite.team import needed
 
 if TYPE_CHECKING:
     from bamas_lite.agentbalance.profiles import Profile
@@ -146,8 +146,9 @@ def _name(profiles: Sequence[Profile], index: int) -> str:
 
 
 def _text(amount: float) -> str:
-    """An amount that a budget must reach: rounded up, so that the printed value passes."""
-    return needed(exact(float(amount)))
+    """An amount that a budget must reach: rounded up to four digits, so that the printed value passes."""
+    value = Decimal(repr(float(amount)))
+    return f"{value.quantize(Decimal(1).scaleb(value.adjusted() - 3), ROUND_CEILING).normalize():f}"
 
 
 def _positive(value: Any, what: str, unit: str) -> float:
