@@ -145,12 +145,12 @@ def test_a_full_enumeration_is_right(capsys):
 
 @pytest.mark.parametrize(("answer", "words"), [
     (None, "set answer_2"), ([0], "expected a function"), (lambda s, c, b: value, "returned function"),
-    (lambda s, c, b: [0.5] * len(s), "another number"), (lambda s, c, b: [len(c)] * len(s), "1 of the numbers -1 to 0"),
+    (lambda s, c, b: [0.5] * len(s), "returned 0.5; expected"), (lambda s, c, b: [len(c)] * len(s), "1 of the numbers -1 to 0"),
     (lambda s, c, b: [None] * len(s), "returned list"), (lambda s, c, b: 1 / 0, "raised ZeroDivisionError"),
     (lambda s, c, b: by_enumeration(s, c, b)[:-1], "returned tuple"),
     (lambda s, c, b: s.argmax(1), "over the budget of 2 u$"), (lambda s, c, b: [-1] * len(s), "tried in all"),
     (greedy_match, "what greedy finds"), (by_score_per_cost, "more is possible"), (role_by_role, "more is possible"),
-    (never_empty, "nobody has to fill a role"), (each_llm_once, "an LLM that suits two roles"),
+    (never_empty, "nobody has to fill a role"), (each_llm_once, "an LLM may take several roles"),
 ])
 def test_a_wrong_matching_gets_a_hint(answer, words, capsys):
     said = said_by(check_2, answer, capsys)
@@ -192,6 +192,11 @@ def interpolated(spend, accuracy, grid):
     return np.trapezoid(y, grid) / (grid[-1] - grid[0])
 
 
+def steps(spend, accuracy, grid, at):
+    """The best accuracy at one end of each piece of the grid, times its width."""
+    return sum(w * best_at(spend, accuracy, B) for w, B in zip(np.diff(grid), at, strict=True)) / (grid[-1] - grid[0])
+
+
 def from_the_cheapest(spend, accuracy, grid):
     paid = [B for B in grid if B >= min(spend)]
     return area(spend, accuracy, paid) if len(paid) > 1 else 0.0
@@ -220,6 +225,10 @@ def test_trapezoids_below_the_best_are_right(capsys):
     (lambda s, a, g: area(s, a, g) * (g[-1] - g[0]), "divided by the width"),
     (lambda s, a, g: area(s, a, g) * (g[-1] - g[0]) / g[-1], "not by its end"),
     (lambda s, a, g: area(s, a, g, cheapest_below), "nothing is answered"),
+    (lambda s, a, g: 100 * area(s, a, g), "write down the best accuracy"),
+    (lambda s, a, g: steps(s, a, g, g[:-1]), "not the height at its left end"),
+    (lambda s, a, g: steps(s, a, g, g[1:]), "not the height at its right end"),
+    (lambda s, a, g: steps(s, a, np.arange(g[0], g[-1] + 1), np.arange(g[0], g[-1])), "join the budgets of the grid"),
     (from_the_cheapest, "that pay for no setting count too"),
     (lambda s, a, g: float(np.mean([best_at(s, a, B) for B in g])), "counts for more"),
     (lambda s, a, g: area(s, a, g, dearest), "the dearest setting"),

@@ -27,7 +27,7 @@ A greedy matching takes the pair of role and LLM with the highest score that it 
 pair with a positive score is left. Write a function of scores (an array: a row a role, a column an LLM), costs (u$, one
 an LLM) and budget (u$) that returns for each role the index of its LLM, or -1 for a role left empty: no sum of scores
 within the budget may be higher. An LLM may take several roles and is paid for each. There are at most four roles and
-four LLMs.
+four LLMs. (This is simpler than equation (3): an LLM may take any number of roles, and all roles may stay empty.)
 answer_2 = your function"""
 
 exercise_3 = """\
@@ -195,7 +195,7 @@ def check_2(match: Callable[[np.ndarray, np.ndarray, float], Sequence[int]] | No
             return
         row = _row(given, n_roles)
         if row is None or not all(x in range(-1, n_llms) for x in row):
-            got = type(given).__name__ if row is None else "another number"
+            got = type(given).__name__ if row is None else ", ".join(f"{x:g}" for x in row)
             _say(f"Exercise 2: for {what} your function returned {got}; expected {n_roles} of the numbers -1 "
                  f"to {n_llms - 1}.")
             return
@@ -210,6 +210,8 @@ def check_2(match: Callable[[np.ndarray, np.ndarray, float], Sequence[int]] | No
             hint = ("that is what greedy finds, and there are combinations at which it never looks" if
                     _value(found, scores) == _value(greedy_match(scores, costs, budget), scores) else
                     "nobody has to fill a role" if any(m >= 0 > scores[r, m] for r, m in enumerate(found)) else
+                    "an LLM may take several roles" if _value(found, scores) == _value(match_roles(
+                        scores, costs, budget, max_copies=1), scores) else
                     "so few roles and LLMs can be tried in all combinations, empty roles among them")
             _say(f"Exercise 2: for {what} your matching has {_value(found, scores):g}, and more is possible. "
                  f"Hint: {hint}.")
@@ -218,7 +220,7 @@ def check_2(match: Callable[[np.ndarray, np.ndarray, float], Sequence[int]] | No
 
 
 _AREAS: tuple[tuple[str, list[float], list[float], list[float]], ...] = (
-    ("a single setting", [50.0], [0.6], [100.0, 200.0]),
+    ("a single setting", [50.0], [0.6], [100.0, 250.0]),
     ("settings in any order", [300.0, 80.0, 150.0], [0.9, 0.4, 0.7], [100.0, 200.0, 300.0, 400.0]),
     ("a dear setting that is worse", [80.0, 150.0, 250.0], [0.4, 0.8, 0.5], [100.0, 200.0, 300.0]),
     ("a grid that is not even", [80.0, 400.0], [0.4, 0.9], [100.0, 200.0, 800.0]),
@@ -239,12 +241,17 @@ def _wrong_areas(spend: list[float], accuracy: list[float], grid: list[float]) -
     last = [max(((s, a) for s, a in zip(spend, accuracy, strict=True) if s <= B), default=(0, 0))[1] for B in grid]
     below = [max((a for s, a in zip(spend, accuracy, strict=True) if s < B), default=0) for B in grid]
     order = np.argsort(spend)
+    steps = np.array(sorted({*grid, *(s for s in spend if grid[0] < s < grid[-1])}))
     return {
         "an area has to be divided by the width": auc(grid, best) * width,
         "divide by the width of the grid, not by its end": auc(grid, best) * width / grid[-1],
         "below the cheapest setting nothing is answered": auc(grid, np.where(paid, best, cheapest)),
         "the budgets that pay for no setting count too": auc(x[paid], best[paid]) if paid.sum() > 1 else np.nan,
         "between two budgets lies a trapezoid, and a wide one counts for more": float(best.mean()),
+        "between two budgets lies a trapezoid, not the height at its left end": float(np.diff(x) @ best[:-1] / width),
+        "between two budgets lies a trapezoid, not the height at its right end": float(np.diff(x) @ best[1:] / width),
+        "trapezoids join the budgets of the grid, and only those":
+            float(np.diff(steps) @ best_within(spend, accuracy, steps)[:-1] / width),
         "nobody has to take the dearest setting": auc(grid, last),
         "a setting that spends all of the budget can be paid": auc(grid, below),
         "a setting is run or not: there is nothing between two of them":
