@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -22,7 +23,7 @@ from bamas_lite.pool import ATOMS, LLM, MOST_TOKENS
 from bamas_lite.tasks import Task
 
 MOST_SECONDS = 1e6
-"""A latency above this, or token counts above MOST_TOKENS, are taken as unreadable."""
+"""A latency above this counts as this: it is kept finite, and no answer passes for one that came at once."""
 
 
 class BudgetExhausted(Exception):
@@ -184,7 +185,7 @@ class Caller:
         if len(pending) == 1 or is_instant(self._backend):
             outcomes = [await self._attempt(*one) for one in pending]
         else:
-            outcomes = await asyncio.gather(*(self._attempt(*one) for one in pending))
+            outcomes = await all_of(self._attempt(*one) for one in pending)
         records = [outcome for outcome in outcomes if isinstance(outcome, CallRecord)]
         for record in records:
             self.note(record)
@@ -254,8 +255,7 @@ class Caller:
         if usage is None:
             # Unknown is booked as the worst case: a meter that guesses low would let the episode overspend.
             usage = Usage(reservation.prompt_bound, reservation.max_tokens)
-        if not (isinstance(latency, (int, float)) and 0 <= latency <= MOST_SECONDS):
-            latency = 0.0
+        latency = _seconds(latency)
         if fault or text is not reply.text or usage is not reply.usage or latency is not reply.latency_s:
             reply = Reply(text, usage, latency, finish if isinstance(finish, str) else "stop")
         cost = self.meter.settle(reservation, usage)
@@ -342,6 +342,34 @@ async def _alone(episode: Coroutine[Any, Any, Episode], backend: ChatModel) -> E
             await backend.aclose()
 
 
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of coroutines that run at the same time, in their order; none runs on when this ends.
+
+    After a failure or a cancellation the others are cancelled, and waited for, before it passes.
+    """
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except (Exception, asyncio.CancelledError):
+        for task in tasks:
+            if not task.cancelling():   # a second time would interrupt what it does about the first
+                task.cancel()
+        await _ended(tasks)
+        raise
+
+
+async def _ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Wait until all have ended; a cancellation meanwhile passes only then."""
+    cancelled = None
+    while running := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
 def check_backend(backend: Any) -> None:
     """Make sure that `backend` is one, before anything is asked.
 
@@ -381,6 +409,20 @@ def _text(text: Any) -> str:
         except UnicodeEncodeError:
             return text.encode("utf-8", "replace").decode("utf-8")
     return text
+
+
+def _seconds(latency: Any) -> float:
+    """The latency of a reply, at most MOST_SECONDS; 0 for what is no time: NaN, negative, no number."""
+    if not isinstance(latency, (float, int, Real, Decimal)) or isinstance(latency, bool):
+        return 0.0
+    if type(latency) not in (float, int):
+        try:
+            latency = float(latency)
+        except OverflowError:   # a Fraction that is too large for a float
+            return MOST_SECONDS if latency > 0 else 0.0
+        except ValueError:   # a signaling NaN of decimal
+            return 0.0
+    return min(latency, MOST_SECONDS) if latency >= 0 else 0.0
 
 
 def _words(error: Exception) -> str:

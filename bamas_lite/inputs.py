@@ -24,11 +24,13 @@ LONGEST = 1_000
 
 
 def shown(value: Any, width: int = 80) -> str:
-    """`value` as Python shows it, cut at `width` characters; safe for what has no text, such as 10**5000."""
+    """`value` as Python shows it, in one line, cut at `width` characters; safe for what has no text, such as
+    10**5000."""
     try:
         text = repr(value)
     except Exception:  # an int of more than 4,300 digits, or a class whose repr fails
         return f"<{type(value).__name__} that cannot be shown>"
+    text = " ".join(line.strip() for line in text.splitlines())
     return text if len(text) <= width else text[:width - 3] + "..."
 
 

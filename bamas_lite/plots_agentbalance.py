@@ -34,7 +34,7 @@ BUDGETS = {"cost_budget": "cost budget (u$ a task)", "latency_budget": "latency 
 TRAINING_PANELS = (("share", {"reward": "reward", "correct": "right answers"}),
                    ("spent (share of the budget)", {"cost_share": "cost", "latency_share": "latency"}),
                    ("multiplier", {"lambda_cost": "of cost", "lambda_latency": "of latency"}),
-                   ("a graph", {"agents": "agents", "edges": "edges"}))
+                   ("number in a graph", {"agents": "agents", "edges": "edges"}))
 """Label of the y axis, and columns of a training history with what a legend calls them: a panel each."""
 
 
@@ -42,7 +42,8 @@ TRAINING_PANELS = (("share", {"reward": "reward", "correct": "right answers"}),
 
 def plot_profiles(profiles: Sequence[Profile], pools: Sequence[CandidatePool] = (),
                   axes: Sequence[Axes] | None = None) -> np.ndarray:
-    """Quality against cost and against latency, means over the domains: one point an LLM, in the color of its pool.
+    """Quality against cost and against latency, means over the domains: one point an LLM, in the color of its pool (of
+    the first one, where dearer pools hold it, too).
 
     A ring is a pool's medoid; hollow grey points are in no pool. The dotted steps are the best quality that a cost, or
     a latency, buys: an LLM below both may still be on the frontier of all three.
@@ -52,7 +53,7 @@ def plot_profiles(profiles: Sequence[Profile], pools: Sequence[CandidatePool] = 
     """
     if axes is None:
         axes = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")[1]
-    pool_of = {p.llm.name: k for k, pool in enumerate(pools) for p in pool.profiles}
+    pool_of = {p.llm.name: k for k, pool in reversed(list(enumerate(pools))) for p in pool.profiles}
     medoids = {pool.medoid for pool in pools}
     names = [p.llm.name for p in profiles]
     quality = np.array([100 * np.mean(list(p.quality.values())) for p in profiles])

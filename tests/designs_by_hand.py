@@ -52,7 +52,8 @@ def by_hand(some, query, llms=None):
     pool_logits = [linear(net.pool, relu(linear(net.pool_hidden, np.concatenate((context, mean))))).item()
                    for mean in pools]
     scores = np.array([[linear(net.U, e[r]) @ linear(net.V, z[m]) / math.sqrt(32)
-                        + net.beta.item() * d * roles[r].criticality * z[m, 1] + net.fill.item()
+                        + net.beta.item() * d * roles[r].criticality * z[m, 1]
+                        + (net.fill if roles[r].kind == "answer" else net.fill_others).item()
                         for m in range(len(z))] for r in range(len(roles))])
     if llms is None:
         return pool_logits, scores

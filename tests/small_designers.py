@@ -1,6 +1,7 @@
 """Small designers for the tests of AgentBalance: profiles by hand, roles and questions whose vectors are committed."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -46,6 +47,13 @@ def some_roles(*kinds):
     return dict.fromkeys(("general", "mathematics", "code"), chosen)
 
 
+def answers_last():
+    """Roles for every domain of which the only answering one is the least critical."""
+    sets = some_roles("document", "review", "document", "review", "answer")
+    return {name: tuple(replace(role, criticality=0.1 if role.kind == "answer" else 0.9) for role in roles)
+            for name, roles in sets.items()}
+
+
 def twelve_roles():
     """Twelve roles for every domain: those of mathematics and of code."""
     roles = load_roles()
@@ -64,6 +72,7 @@ def designer(variant=OURS, number=9, roles=None, seed=5, **fields):
         for name, factor in (("pool", 30), ("agent", 5), ("gate", 5), ("Q", 3), ("K", 3)):
             getattr(network, name).weight.mul_(factor)
         network.beta.fill_(3.0)
+        network.fill_others.fill_(2.5)
         inputs = small.inputs([Query(x, domain, Budgets(2000, 6)) for _, x, domain in questions()])
         llms = torch.arange(inputs.e.shape[1]).expand(inputs.e.shape[:2]) % number
         h = small.represent(inputs, llms, network.context(inputs.x, inputs.d, inputs.b))

@@ -3,7 +3,7 @@
 import math
 import pickle
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,19 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, affordable, check_budgets
+from bamas_lite.agentbalance.profiles import Profile, ProfileError
+from tests.small_designers import profiles as small_profiles
 
 
-@dataclass(frozen=True)
-class FakeProfile:
-    """All that budgets ask of a profile."""
+class FakeProfile(Profile):
+    """All that budgets ask of a profile: its plans are these numbers."""
 
-    name: str
-    u: float
-    s: float
-
-    @property
-    def llm(self):
-        return SimpleNamespace(name=self.name)
+    def __init__(self, name, u, s):
+        vars(self).update(llm=SimpleNamespace(name=name), u=u, s=s)
 
     def cost(self, domain):
         return {"arithmetic": self.u, "code": 2 * self.u}[domain]
@@ -181,10 +177,32 @@ def test_wrong_budgets(arguments, message):
 
 @pytest.mark.parametrize("function", [affordable, check_budgets])
 @pytest.mark.parametrize(("profiles", "domain", "message"), [
-    ([], "arithmetic", "profiles is empty: expected the profile of at least one LLM"),
     (LLMS, "poetry", "domain = 'poetry': expected one of arithmetic, mathematics, code"),
-    (LLMS, "mathematics", "profile of Cheap: it was not profiled on mathematics"),
+    (LLMS, None, "domain = None: expected one of arithmetic, mathematics, code"),
+    (LLMS, ["code"], r"domain = \['code'\]: expected one of arithmetic, mathematics, code"),
 ])
-def test_wrong_profiles(function, profiles, domain, message):
+def test_wrong_domains(function, profiles, domain, message):
     with pytest.raises(ValueError, match=message):
         function(profiles, Budgets(100), domain)
+
+
+def only_code(profile):
+    return replace(profile, **{name: {"code": getattr(profile, name)["code"]}
+                               for name in ("quality", "t_in", "t_out", "handed")})
+
+
+@pytest.mark.parametrize("function", [affordable, check_budgets])
+@pytest.mark.parametrize(("profiles", "message"), [
+    *((wrong, "profiles = .*: expected a list of at least one Profile") for wrong in (
+        [], (), None, 3, "GPT-4.1", ["GPT-4.1"], [CHEAP_SLOW, None], np.array([1.0]), {"GPT-4.1": CHEAP_SLOW})),
+    ([only_code(small_profiles()[0])], "domain = 'arithmetic': Llama 3.1 8B was profiled on code")])
+def test_wrong_profiles(function, profiles, message):
+    with pytest.raises(ProfileError, match=message):
+        function(profiles, Budgets(100), "arithmetic")
+
+
+@pytest.mark.parametrize("function", [affordable, check_budgets])
+@pytest.mark.parametrize("budgets", [None, 100, (100, 10), {"cost": 100}, Budgets])
+def test_budgets_that_are_none(function, budgets):
+    with pytest.raises(ValueError, match=r"budgets = .*: expected Budgets\(cost, latency_s\)"):
+        function(LLMS, budgets, "arithmetic")

@@ -13,15 +13,25 @@ from scipy.stats import chisquare
 from bamas_lite.agentbalance.backbones import EMPTY, best_matching, draw_matching, draw_pool, one_llm, random_matching
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError
 from bamas_lite.agentbalance.designer import Query
+from bamas_lite.agentbalance.features import Quality
 from bamas_lite.agentbalance.graphs import HANDS
 from bamas_lite.agentbalance.profiles import Profile, ProfileError
-from bamas_lite.agentbalance.roles import Role, load_roles
-from bamas_lite.agentbalance.variants import ABLATIONS, BAMAS_EDGES, OURS, PLUGGED, STYLES, TOPOLOGY_FIRST, Variant
+from bamas_lite.agentbalance.roles import Role, RoleError, load_roles
+from bamas_lite.agentbalance.variants import ABLATIONS, BAMAS_EDGES, OURS, PLUGGED, STYLES, TOPOLOGY_FIRST
 from bamas_lite.pool import LLM, Pool
 from bamas_lite.provisioning import TOKEN_LIMITS, InfeasibleBudgetError
 from bamas_lite.timed_provisioning import provision_in_time
 from tests.designs_by_hand import by_hand, probability, softmax_by_hand
-from tests.small_designers import all_outcomes, decisions, designer, profiles, questions, some_roles, twelve_roles
+from tests.small_designers import (
+    all_outcomes,
+    answers_last,
+    decisions,
+    designer,
+    profiles,
+    questions,
+    some_roles,
+    twelve_roles,
+)
 
 VARIANTS = (OURS, *ABLATIONS, TOPOLOGY_FIRST, *STYLES, BAMAS_EDGES, *PLUGGED)
 CELLS = [Budgets(c, s) for c in (60, 400, 2500, 9000) for s in (1.0, 3.0, 9.0, math.inf)]
@@ -104,9 +114,57 @@ def test_best_matching_equals_enumeration_and_no_draw_breaks_a_rule(seed):
         matching = draw_matching(*arguments, rng)
         assert valid(matching.llms.tolist())
         assert all(matching.options[r, m] for r, m in enumerate(matching.llms))   # EMPTY = -1 is the last column
-        some = random_matching(costs, allowed, budget, roles, rng).llms
+        some = random_matching(costs, allowed, budget, roles, most_copies, rng).llms
+        assert np.bincount(some[some != EMPTY]).max() <= most_copies
         assert allowed[some[some != EMPTY]].all() and costs[some[some != EMPTY]].sum() <= budget
-        assert (some != EMPTY).any()
+        assert any(m != EMPTY and role.kind == "answer" for m, role in zip(some, roles, strict=True))
+    same = one_llm(rng.random(len(costs)), costs, allowed, budget, roles).llms
+    assert len({*same.tolist()} - {EMPTY}) == 1 and costs[same[same != EMPTY]].sum() <= budget * (1 + 1e-12)
+    assert any(m != EMPTY and role.kind == "answer" for m, role in zip(same, roles, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_draw_is_offered_what_can_still_end_with_an_answer(seed):
+    """Role by role against all ways to go on; whole costs, so that sums are exact; often one LLM, once."""
+    rng = np.random.default_rng(seed)
+    R, M, most = int(rng.integers(1, 5)), int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    kinds = rng.permutation(["answer", *rng.choice(["document", "review", "answer"], R - 1)])
+    roles = tuple(Role(f"role {r}", str(kind), "Do your part.", 0.2 if kind == "answer" and seed % 3 else float(c))
+                  for r, (kind, c) in enumerate(zip(kinds, rng.random(R), strict=True)))
+    costs, allowed = rng.integers(1, 7, M).astype(float), rng.random(M) < 0.6
+    allowed[rng.integers(M)] = True
+    budget = costs[allowed].min() + float(rng.integers(0, 8))
+    order = sorted(range(R), key=lambda r: (-roles[r].criticality, roles[r].kind != "answer", r))
+
+    def valid(way):   # LLMs in the order of criticality
+        filled = [m for m in way if m != EMPTY]
+        return (all(allowed[m] for m in filled) and sum(costs[m] for m in filled) <= budget
+                and all(filled.count(m) <= most for m in filled)
+                and any(m != EMPTY and roles[r].kind == "answer" for r, m in zip(order, way, strict=True)))
+
+    ways = [way for way in itertools.product(range(EMPTY, M), repeat=R) if valid(way)]
+    for _ in range(20):
+        drawn = draw_matching(rng.normal(size=(R, M)), costs, allowed, budget, roles, most, rng)
+        way = tuple(drawn.llms[order].tolist())
+        assert way in ways
+        for place, r in enumerate(order):
+            offered = {m if m < M else EMPTY for m in np.flatnonzero(drawn.options[r])}
+            assert offered == {other[place] for other in ways if other[:place] == way[:place]}
+
+
+@pytest.mark.parametrize("most_copies", [1, 2])
+@pytest.mark.parametrize("variant", [OURS, *ABLATIONS, TOPOLOGY_FIRST, STYLES[2], BAMAS_EDGES], ids=lambda v: v.name)
+def test_somebody_answers_whatever_is_more_critical(variant, most_copies):
+    some = designer(variant, roles=answers_last(), most_copies=most_copies)
+    tight = [Budgets(min(p.cost(domain) for p in profiles()), math.inf) for domain in ("arithmetic", "code")]
+    asked = [query for query in queries([*CELLS, *tight]) if hires(some, query)]
+    assert len(asked) > 10
+    for draw in (None, np.random.default_rng(0), np.random.default_rng(1)):
+        for design in some.designs(asked, draw):
+            llms = dict(zip((role.name for role in design.roles), design.matching.llms, strict=True))
+            assert any(agent.role.kind == "answer" for agent in design.graph.agents)
+            assert all(some.profiles[llms[agent.name]].llm == agent.llm and llms[agent.name] != EMPTY
+                       for agent in design.graph.agents)
 
 
 def test_one_llm_is_the_best_of_which_three_agents_fit():
@@ -426,9 +484,110 @@ def test_profiles_that_are_none(wrong):
         designer().with_profiles(wrong)
 
 
-def test_fewer_llms_than_pools():
-    with pytest.raises(ProfileError, match="k = 3 pools: the Pareto frontier has 1 of the 1 LLMs"):
-        designer(number=1).design(questions()[0][1], "arithmetic", Budgets(2500, 9))
-    alone = designer(Variant("one", "one pool", pools=1), 1).design(questions()[0][1], "arithmetic", Budgets(2500, 9))
-    assert set(outline(alone)[0].values()) == {"Llama 3.1 8B"}
-    assert isinstance(alone.difficulty, float) and torch.is_grad_enabled()
+PART = {"general": load_roles()["general"]}
+
+
+@pytest.mark.parametrize(("wrong", "error", "message"), [
+    ({"profiles": []}, ProfileError, r"profiles = \[\]: expected a list of at least one Profile"),
+    ({"network": None}, ValueError, "network = None: expected a DesignNetwork"),
+    ({"difficulty": None}, ValueError, "difficulty = None: expected a Difficulty"),
+    ({"difficulty": 0.5}, ValueError, "difficulty = 0.5: expected a Difficulty"),
+    ({"quality": {}}, ValueError, r"quality = \{\}: expected a Quality"),
+    ({"quality": Quality({"code": 0.5}, {"code": 0.1})}, ProfileError, "the scale of quality is one of code only"),
+    ({"variant": "no gate"}, ValueError, "variant = 'no gate': expected a Variant"),
+    ({"alpha": -1}, ValueError, "alpha = -1: expected a number from 0"),
+    ({"alpha": math.nan}, ValueError, "alpha = nan: expected a number from 0"),
+    ({"most_copies": 0}, ValueError, "most_copies = 0: expected a whole number of at least 1"),
+    ({"most_copies": 1.5}, ValueError, "most_copies = 1.5: expected a whole number"),
+    ({"roles": None}, RoleError, "roles = None: expected what load_roles returns"),
+    ({"roles": {}}, RoleError, r"roles = \{\}: expected what load_roles returns"),
+    ({"roles": list(PART["general"])}, RoleError, "roles = .*: expected what load_roles returns"),
+    ({"roles": {"arithmetic": PART["general"]}}, RoleError, "set 'arithmetic': unknown; known are general"),
+    ({"roles": {"general": ()}}, RoleError, "set general: 0 roles: expected a list of 1 to 12 roles"),
+    ({"roles": {"general": PART["general"] * 3}}, RoleError, "set general: 18 roles: expected"),
+    ({"roles": {"general": PART["general"][1:] * 2}}, RoleError, "name = 'step-by-step solver': is used twice"),
+    ({"roles": {"general": PART["general"][:1]}}, RoleError, "set general: expected at least one role of kind"),
+    ({"roles": {"general": ("solver",)}}, RoleError, r"roles\['general'\] = \('solver',\): expected a tuple of Role"),
+    ({"roles": {"general": "solver"}}, RoleError, r"roles\['general'\] = 'solver': expected a tuple of Role"),
+    ({"roles": {"general": PART["general"][1]}}, RoleError, r"roles\['general'\] = Role\(.*: expected a tuple")])
+def test_fields_of_a_designer_that_do_not_fit(wrong, error, message):
+    with pytest.raises(error, match=message) as caught:
+        replace(designer(), **wrong)
+    assert caught.value.__cause__ is None and len(str(caught.value)) < 250 and "\n" not in str(caught.value)
+
+
+def test_a_domain_without_roles_or_profiles():
+    some, x = replace(designer(), roles={name: list(roles) for name, roles in PART.items()}), questions()[0][1]
+    assert some.roles == PART and some.design(x, "arithmetic", Budgets(2500, 9)).graph.agents
+    with pytest.raises(RoleError, match="roles: has no set 'code', which code needs; it has general"):
+        some.design(x, "code", Budgets(2500, 9))
+    part = [replace(p, **{name: {"code": getattr(p, name)["code"]} for name in ("quality", "t_in", "t_out", "handed")})
+            for p in profiles()]
+    assert designer().with_profiles(part).design(x, "code", Budgets(2500, 9)).graph.agents
+    with pytest.raises(ProfileError, match="domain = 'arithmetic': Llama 3.1 8B was profiled on code"):
+        designer().with_profiles(part).design(x, "arithmetic", Budgets(2500, 9))
+
+
+X = questions()[0][1]
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"x": None}, "x = None: expected an embedding of 384 finite numbers"),
+    ({"x": "How many?"}, "x = 'How many[?]': expected an embedding"),
+    ({"x": ["1"] * 384}, r"x = \['1', .*: expected an embedding"),
+    ({"x": X[:5]}, r"x is an array of shape \(5,\): expected an embedding of 384"),
+    ({"x": X[None]}, r"x is an array of shape \(1, 384\): expected an embedding"),
+    ({"x": np.where(np.arange(384) == 7, np.nan, X)}, r"x is an array of shape \(384,\): expected .* finite numbers"),
+    ({"x": np.where(np.arange(384) == 7, np.inf, X)}, r"x is an array of shape \(384,\): expected .* finite numbers"),
+    ({"x": X + 1j}, "x = .*: expected an embedding"),
+    ({"domain": "poetry"}, "domain = 'poetry': expected one of arithmetic, mathematics, code"),
+    ({"budgets": (600, 10)}, r"budgets = \(600, 10\): expected Budgets"),
+    ({"pool": -1}, "pool = -1: expected a whole number of at least 0"),
+    ({"pool": "economy"}, "pool = 'economy': expected a whole number")])
+def test_queries_that_are_none(wrong, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Query(**{"x": X, "domain": "arithmetic", "budgets": Budgets(600, 10)} | wrong)
+    assert error.value.__cause__ is None and len(str(error.value)) < 250 and "\n" not in str(error.value)
+
+
+def test_lists_of_queries_and_pools_that_are_none():
+    some, query = designer(replace(OURS, stacked=False)), Query(X, "arithmetic", Budgets(600, 10))
+    assert some.designs([]) == some.designs(()) == []
+    for wrong in (query, None, 3, [query, X], [None], "Query"):
+        with pytest.raises(ValueError, match=r"queries holds .*: expected a list of Query\(x, domain, budgets\)"):
+            some.designs(wrong)
+    with pytest.raises(ValueError, match="pool = 3: expected a whole number from 0 to 2"):
+        some.designs([query, replace(query, pool=3)])
+    dear = max(range(3), key=lambda k: min(p.cost("arithmetic") for p in some.pools[k].profiles))
+    least = min(p.cost("arithmetic") for p in some.pools[dear].profiles)
+    few = replace(query, budgets=Budgets(0.9 * least))
+    assert some.designs([few])[0].pool != dear
+    with pytest.raises(InfeasibleBudgetsError) as error:
+        some.designs([replace(few, pool=dear)])
+    assert error.value.least_cost == least
+    assert some.designs([replace(few, pool=dear, budgets=Budgets(least))])[0].pool == dear
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"backbones": "ours"}, "backbones = 'ours': expected one of learned, random, one LLM, BAMAS"),
+    ({"backbones": None}, "backbones = None: expected one of"), ({"pools": 0}, "pools = 0: expected a whole number"),
+    ({"pools": 2.0}, "pools = 2.0: expected a whole number"), ({"gate": "no"}, "gate = 'no': expected True or False"),
+    ({"latency_term": 1}, "latency_term = 1: expected True or False"),
+    ({"reads_question": None}, "reads_question = None: expected True or False"),
+    ({"keep_agents": 1.5}, "keep_agents = 1.5: expected a number from 0 to 1"),
+    ({"keep_edges": -0.1}, "keep_edges = -0.1: expected a number from 0 to 1"),
+    ({"keep_edges": math.nan}, "keep_edges = nan: expected a number from 0 to 1")])
+def test_variants_that_are_none(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        replace(OURS, **wrong)
+
+
+@pytest.mark.parametrize(("number", "pools", "made"), [(1, 3, 1), (2, 3, 2), (2, 1, 1), (9, 20, 8), (9, 3, 3)])
+def test_no_more_pools_than_llms_on_the_frontier(number, pools, made):
+    some = designer(replace(OURS, pools=pools), number)
+    assert len(some.pools) == made
+    for draw in (None, np.random.default_rng(0)):
+        for design in some.designs(queries(CELLS[8:]), draw):
+            assert {agent.llm for agent in design.graph.agents} <= {p.llm for p in profiles(number)}
+            assert design.feasible.shape == (made,) and isinstance(design.difficulty, float)
+    assert len(some.with_profiles(profiles()[:1]).pools) == 1 and torch.is_grad_enabled()

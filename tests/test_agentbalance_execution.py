@@ -1,18 +1,22 @@
 """Graphs on scripted, simulated, live and replayed LLMs: who is shown what, both budgets, faults."""
 
 import asyncio
+import gc
 import math
 import random
 from collections import defaultdict
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from fault_server import FaultServer
 from test_agentbalance_graphs import ROLES, random_graph, some
 
 from bamas_lite.agentbalance.execution import run_graph, run_graph_sync
 from bamas_lite.agentbalance.graphs import AgentGraph, GraphAgent
+from bamas_lite.agentbalance.shares import divide
 from bamas_lite.endpoints import OpenAIChat
 from bamas_lite.llm import MINIMUM_TOKENS, CallError, Reply, RunStopped, Usage
 from bamas_lite.pool import ATOMS, LLM
@@ -274,6 +278,44 @@ def test_without_planned_costs_all_purses_are_equal():
     assert [backend.asked[i][3] for i in range(2)] == [120, 120]
 
 
+def test_an_agent_without_a_planned_cost_beside_others_is_named_before_any_call():
+    graph, backend = cast("answer", "answer", costs=[100.0, 0.0]), Scripted({0: "#### 7", 1: "#### 7"})
+    with pytest.raises(ValueError, match="^agent 'agent 1': cost = 0.0, while others have a planned cost: it would "):
+        run_graph_sync(TASK, graph, backend, 300)
+    assert not backend.asked and run_graph_sync(TASK, graph, backend).n_calls == 2   # where nothing is divided
+    backend = Scripted({0: "#### 7", 1: "#### 7"})
+    assert run_graph_sync(TASK, graph, backend, 300, enforcement="paper").n_calls == 2
+
+
+@pytest.mark.parametrize("atoms", [0, 1, 7, 10**20 + 1, 3 * 10**217 + 2])
+@pytest.mark.parametrize("costs", [[5.0], [0.0], [1.0] * 3, [0.0] * 7, [0.1, 0.2, 0.3], [5e-324, 1e308, 2.0],
+                                   [0.0, 1.0, 0.0, 2.0], np.full(12, 1 / 3), [Fraction(1, 3), Decimal("0.5"), 2]])
+def test_purses_lose_and_make_no_atom(atoms, costs):
+    purses = divide(atoms, costs)
+    exact = [Fraction(float(cost)) for cost in costs] if any(costs) else [Fraction(1)] * len(costs)
+    assert sum(purses) == atoms and len(purses) == len(costs)
+    assert all(abs(purse - atoms * cost / sum(exact)) < 1 for purse, cost in zip(purses, exact, strict=True))
+    assert not any(purse for purse, cost in zip(purses, exact, strict=True) if not cost)
+
+
+@pytest.mark.parametrize(("atoms", "costs", "words"), [
+    (5, [], r"costs = \[\]: expected .* for each of one or more agents"), (5, [[1.0]], "costs = .*one or more agents"),
+    (5, [1.0, -1.0], "expected a finite number of at least 0 u"), (5, [1.0, math.nan], "expected a finite number"),
+    (5, [math.inf], "expected a finite number"), (5, None, "costs = None: expected an array of numbers"),
+    (5, ["1"], "expected an array of numbers"), (-1, [1.0], "atoms = -1: expected a whole number of at least 0"),
+    (0.5, [1.0], "atoms = 0.5: expected a whole number")])
+def test_what_cannot_be_divided(atoms, costs, words):
+    with pytest.raises(ValueError, match=words):
+        divide(atoms, costs)
+
+
+@pytest.mark.parametrize("budget", [0, 1e-300, "1e199", Fraction(10**199, 3)])
+def test_budgets_of_any_size_and_one_agent(budget):
+    backend = Scripted({0: "#### 7"})
+    episode = run_graph_sync(TASK, cast("answer"), backend, budget, 1e199, minimum_tokens={})
+    assert (episode.n_calls, episode.stop_reason) == ((1, "finished") if Fraction(budget) > 1 else (0, "budget"))
+
+
 def test_deadlines_by_hand():
     """Planned 2 + 4 s on the critical path and 1 s beside it, under 9 s: ends at 3, 9 and 9 s."""
     graph = cast("answer", "answer", "answer", edges=((0, 1),), latencies=[2.0, 4.0, 1.0])
@@ -485,6 +527,79 @@ def test_cancelling_an_episode_cancels_its_calls():
         return backend.cancelled, len(backend.asked)
 
     assert asyncio.run(main()) == (2, 2)
+
+
+class Stuck(Scripted):
+    """Agent 0 stops the episode by `fault` once all others have begun; they wait, and take a while to stop."""
+
+    def __init__(self, says, fault):
+        super().__init__(says)
+        self.fault, self.begun, self.stopped = fault, 0, 0
+
+    async def wait(self, i):
+        self.begun += 1
+        while self.begun < len(self.says):
+            await asyncio.sleep(0)
+        if i == 0:
+            raise self.fault
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.stopped += 1
+
+
+def nothing_is_left(start):
+    """Run `start()` in an event loop of its own: what it raises, and what it leaves behind (tasks, complaints)."""
+    complaints = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        raised = None
+        try:
+            await start()
+        except (Exception, asyncio.CancelledError) as error:
+            raised = type(error)
+        left = len(asyncio.all_tasks()) - 1
+        gc.collect()
+        return raised, left
+
+    return *asyncio.run(main()), complaints
+
+
+def test_a_call_that_is_cancelled_from_within_leaves_no_other_running():
+    backend = Stuck(dict.fromkeys(range(3), "#### 7"), asyncio.CancelledError())
+    graph = cast(*["answer"] * 4, edges=((0, 3),))
+    assert nothing_is_left(lambda: run_graph(TASK, graph, backend)) == (asyncio.CancelledError, 0, [])
+    assert (sorted(backend.asked), backend.in_flight, backend.stopped) == ([0, 1, 2], 0, 2)
+
+
+def test_a_mistake_of_ours_leaves_no_call_running(monkeypatch):
+    def broken(run, j):
+        raise ZeroDivisionError(j)
+
+    monkeypatch.setattr("bamas_lite.agentbalance.execution._Run.hand_on_purse", broken)
+    backend = Stuck(dict.fromkeys(range(3), "#### 7"), CallError("bad"))
+    graph = cast(*["answer"] * 4, edges=((0, 3),))
+    assert nothing_is_left(lambda: run_graph(TASK, graph, backend)) == (ZeroDivisionError, 0, [])
+    assert (sorted(backend.asked), backend.in_flight, backend.stopped) == ([0, 1, 2], 0, 2)
+
+
+def test_a_second_cancellation_waits_for_the_calls_too():
+    backend = Stuck(dict.fromkeys(range(2), "#### 7"), asyncio.CancelledError())
+
+    async def start():
+        episode = asyncio.create_task(run_graph(TASK, cast("answer", "answer"), backend))
+        while not backend.begun == 2 or backend.in_flight == 2:
+            await asyncio.sleep(0)
+        for _ in range(2):   # while the other call is stopping
+            episode.cancel()
+            await asyncio.sleep(0)
+        await episode
+
+    assert nothing_is_left(start) == (asyncio.CancelledError, 0, [])
+    assert (backend.in_flight, backend.stopped) == (0, 1)
 
 
 def test_an_unknown_bill_is_graded_only_where_it_took_nothing_from_another():

@@ -4,13 +4,18 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import networkx as nx
 import numpy as np
 import pytest
 
 from bamas_lite.agentbalance.graphs import HANDS, MOST_AGENTS, AgentGraph, GraphAgent, GraphError
+from bamas_lite.agentbalance.profiles import MOST_COST
 from bamas_lite.agentbalance.roles import Role
+from bamas_lite.agentbalance.shares import deadlines, divide
+from bamas_lite.episode import MOST_SECONDS
 from bamas_lite.pool import load_pool
 
 POOL = load_pool("fourteen")
@@ -177,14 +182,27 @@ def test_kinds_that_can_be_handed_on(pair):
     ("name", None, "expected text"),
     ("role", "solver", "role = 'solver': expected Role objects"),
     ("llm", "GPT", "llm = 'GPT': expected LLM objects"),
-    ("cost", -1, "agent 'a': cost = -1.0: expected a finite number of at least 0 u"),
+    ("cost", -1, "agent 'a': cost = -1: expected a finite number of at least 0 u"),
     ("cost", "12", "cost = '12': expected a number of u"), ("message_cost", math.nan, "message_cost = nan"),
     ("latency_s", math.inf, "latency_s = inf: expected a finite number of at least 0 seconds"),
     ("latency_s", True, "latency_s = True: expected a number of seconds"),
+    ("cost", 1e308, r"cost = 1e\+308: expected .* at most 2e\+14"),
+    ("cost", 10**400, r"cost = 1000.*\.\.\.: expected .* at most 2e\+14"),
+    ("message_cost", Fraction(10**400, 3), "message_cost = .*: expected .* at most"),
+    ("latency_s", 1.1e6, r"latency_s = 1100000.0: expected .* at most 1e\+06"),
+    ("cost", Decimal(1), r"cost = Decimal\('1'\): expected a number of u"),
 ])
 def test_agents_with_a_field_that_does_not_fit(field, value, words):
     with pytest.raises(GraphError, match=words):
         replace(agent("a"), **{field: value})
+
+
+def test_the_largest_plans_have_finite_sums():
+    agents = [agent(f"a{i}", "answer", 0, MOST_COST, MOST_COST, MOST_SECONDS) for i in range(MOST_AGENTS)]
+    graph = AgentGraph(tuple(agents), tuple(itertools.combinations(range(MOST_AGENTS), 2)))
+    assert graph.cost == (12 + 66) * MOST_COST and graph.latency_s == 12 * MOST_SECONDS
+    assert sum(divide(10**218, graph.costs)) == 10**218
+    assert max(deadlines(graph, 1e308)) == deadlines(graph, 1e308)[-1] == 1e308
 
 
 def test_agents_that_are_none_and_names_that_are_used_twice():
@@ -194,4 +212,4 @@ def test_agents_that_are_none_and_names_that_are_used_twice():
         AgentGraph(("a",))
     with pytest.raises(GraphError, match="agents = None: expected a tuple of GraphAgent"):
         AgentGraph(None)
-    assert replace(agent("a"), cost=np.float32(2)).cost == 2.0
+    assert all(replace(agent("a"), cost=kind(2)).cost == 2.0 for kind in (np.float16, np.float32, Fraction, int))

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -175,6 +177,33 @@ def test_equal_scores_with_a_limit_on_copies():
 ONE = {"scores": [[1.0, 2.0], [0.5, 1.0]], "costs": [1.0, 2.0], "budget": 3}
 
 
+NO_NUMBERS = {
+    "text": [["1", "2"], ["3", "4"]], "none": [[None, 1.0], [1.0, 2.0]], "truth": [[True, False], [True, True]],
+    "truth among numbers": [[True, 0.5], [1.0, 2.0]], "complex": np.ones((2, 2), complex),
+    "ragged": [[1.0], [1.0, 2.0]], "dates": np.ones((2, 2), "M8[D]"), "objects": np.full((2, 2), object()),
+    "huge": [[10**400, 1], [1, 1]],
+    "masked": np.ma.array(np.ones((2, 2)), mask=np.eye(2)), "missing": None, "set": {1.0, 2.0},
+    "a signaling NaN": [[Decimal("sNaN"), 1], [1, 1]],
+}
+
+
+@pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+@pytest.mark.parametrize("what", ["scores", "costs"])
+def test_what_numpy_would_take_for_numbers(what, values):
+    with pytest.raises(ValueError, match=f"^{what} = .*: expected an array of numbers$"):
+        match_roles(**(ONE | {what: values}))
+
+
+def test_numbers_of_any_kind():
+    expected = match_roles(**ONE).tolist()
+    for kind in (Fraction, Decimal, np.float32):
+        scores = [[kind(score) for score in row] for row in ONE["scores"]]
+        assert match_roles(scores, np.array(ONE["costs"], np.float16), 3).tolist() == expected
+    assert match_roles(np.ones((9, 2)), [1, 1], 10, max_copies=10**30).tolist() == [0] * 9
+    large = match_roles([[1e100, 1.0], [-1e100, 1e99]], [1e100, 1e100], 10**101)
+    assert large.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"scores": [1.0, 2.0]}, r"scores: shape \(2,\); expected \(roles, LLMs\)"),
     ({"scores": np.zeros((0, 3))}, r"scores: shape \(0, 3\)"),
@@ -182,6 +211,12 @@ ONE = {"scores": [[1.0, 2.0], [0.5, 1.0]], "costs": [1.0, 2.0], "budget": 3}
     ({"scores": [[1.0, math.nan], [1.0, 2.0]]}, r"scores\[0, 1\] = nan: expected a finite number"),
     ({"costs": [1.0, 2.0, 3.0]}, r"costs: shape \(3,\); expected \(2, 2\), as scores, or \(2,\)"),
     ({"costs": [-1.0, 2.0]}, r"costs\[0, 0\] = -1.0: expected a finite number of at least 0 u\$"),
+    ({"scores": [[1e308, 1.0], [1e308, 1.0]]}, r"scores\[0, 0\] = 1e\+308: expected a finite number from -1e\+100"),
+    ({"costs": [1.0, 1e308]}, r"costs\[0, 1\] = 1e\+308: expected .* at least 0 u\$, at most 1e\+100"),
+    ({"allowed": [[True], [True, False]]}, r"allowed = .*: expected True and False of shape \(2, 2\)"),
+    ({"required": np.ma.array([True, True], mask=[True, False])}, "required: bool of shape"),
+    ({"names": "ab"}, "names = 'ab': expected a list of texts"), ({"names": 2}, "names = 2: expected a list of texts"),
+    ({"method": np.array(["search", "ilp"])}, "method = array.*: expected 'auto', 'search' or 'ilp'"),
     ({"budget": -1}, "budget = -1: expected at least 0"),
     ({"budget": math.nan}, "budget = nan: expected a finite decimal number"),
     ({"allowed": [True, False]}, r"allowed: bool of shape \(2,\); expected True and False of shape \(2, 2\)"),

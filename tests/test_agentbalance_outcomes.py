@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -216,6 +218,16 @@ def changed(outcomes, row, column, value):
     (lambda o: changed(o, 4, "cost", "free"), "row 4: cost = 'free': expected a finite number"),
     (lambda o: changed(o, 4, "cost_budget", 0), "row 4: cost_budget = 0: expected a positive number"),
     (lambda o: changed(o, 4, "task_id", None), "row 4: task_id = None: expected a value"),
+    (lambda o: o.astype({"cost_budget": str}), "row 0: cost_budget = '100': expected a positive number"),
+    (lambda o: changed(o, 4, "cost", "1.5"), "row 4: cost = '1.5': expected a finite number"),
+    (lambda o: changed(o, 4, "cost", True), "row 4: cost = True: expected a finite number"),
+    (lambda o: changed(o, 4, "cost", 1e308), r"row 4: cost = 1e\+308: expected a finite number"),
+    (lambda o: changed(o, 4, "latency_s", 10**400), r"row 4: latency_s = 1000.*\.\.\.: expected a finite number"),
+    (lambda o: changed(o, 4, "latency_budget", 1j), "row 4: latency_budget = 1j: expected a positive number"),
+    (lambda o: changed(o, 4, "cost", pd.NA), "row 4: cost = <NA>: expected a finite number"),
+    *((lambda o, name=name: o.assign(**{name: [[1]] * len(o)}), rf"row 0: {name} = \[1\]: expected")
+      for name in ("method", "seed", "task_id", "status", "correct", "cost_budget")),
+    (lambda o: pd.concat([o, o[["cost"]]], axis=1), "outcomes: more than one column cost; expected one of each"),
 ])
 def test_outcomes_that_cannot_be_used(noise, change, message):
     for function in (curves, auc_table):
@@ -230,6 +242,11 @@ def test_outcomes_that_cannot_be_used(noise, change, message):
     (curves, {"seed": -1}, "seed = -1: expected a whole number"),
     (curves, {"level": 1}, "level = 1: expected a number between 0 and 1"),
     (auc_table, {"reference": "BAMAS"}, "reference = 'BAMAS': expected one of method 0, method 1, method 2"),
+    (auc_table, {"reference": np.array([1, 2])}, "reference = array.*: expected one of method 0"),
+    (auc_table, {"scale": np.array(["log", "linear"])}, "scale = array.*: expected 'linear' or 'log'"),
+    (auc_table, {"against": np.array([1, 2])}, "against = array.*: expected 'budget' or 'spend'"),
+    (curves, {"by": ["cost_budget"]}, r"by = \['cost_budget'\]: expected 'cost_budget'"),
+    (auc_table, {"grid": [True, False], "against": "spend"}, "grid = .*: expected an array of numbers"),
     (auc_table, {"scale": "cubic"}, "scale = 'cubic': expected 'linear' or 'log'"),
     (auc_table, {"against": "time"}, "against = 'time': expected 'budget' or 'spend'"),
     (auc_table, {"grid": [1, 2]}, "grid: only with against = 'spend'"),
@@ -239,6 +256,37 @@ def test_outcomes_that_cannot_be_used(noise, change, message):
 def test_wrong_options(noise, function, options, message):
     with pytest.raises(ValueError, match=message):
         function(noise[2], **options)
+
+
+@pytest.mark.parametrize("values", [
+    ["1", "2"], [None, 1.0], [False, True], [False, 2.0], np.array([1, 2j]), np.array([1, 2], "M8[D]"), [[1], [1, 2]],
+    {}, np.array([object(), 1]), [1, 10**400], np.ma.array([1.0, 2.0], mask=[0, 1]), None, {1.0, 2.0}, "12",
+])
+def test_what_numpy_would_take_for_numbers(values):
+    good, message = [1.0, 2.0], ": expected an array of numbers$"
+    for what, call in (("x", lambda: auc(values, good)), ("y", lambda: auc(good, values)),
+                       ("spend", lambda: best_within(values, good, good)),
+                       ("accuracy", lambda: best_within(good, values, good)),
+                       ("grid", lambda: best_within(good, good, values))):
+        with pytest.raises(ValueError, match=f"^{what} = .*{message}"):
+            call()
+
+
+@pytest.mark.parametrize("values", [[0, 1e308], [-1e308, 1.0], [0, math.nan], [0, math.inf],
+                                    np.array([0, np.longdouble("1e4000")]), pd.array([1, None], dtype="Int64")])
+def test_numbers_whose_sums_fit_no_float(values):
+    for call in (lambda: auc(values, [1, 2]), lambda: auc([1, 2], values), lambda: best_within(values, [1, 2], [1])):
+        with pytest.raises(ValueError, match=r"expected finite numbers, -1e\+100 to 1e\+100$"):
+            call()
+    assert auc([-1e100, 1e100], [1e100, 1e100]) == 1e100
+
+
+def test_numbers_of_any_kind_are_the_same_numbers(noise):
+    outcomes = noise[2]
+    expected = curves(outcomes, resamples=5)
+    for kind in (Fraction, Decimal, np.float32):
+        other = outcomes.assign(cost_budget=[kind(int(b)) for b in outcomes.cost_budget])
+        pd.testing.assert_frame_equal(curves(other.astype({"cost_budget": object}), resamples=5), expected)
 
 
 def test_wrong_numbers():

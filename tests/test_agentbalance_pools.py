@@ -111,8 +111,24 @@ def test_fourteen_points_and_the_edges():
     assert medoids == (0, 1) and labels.tolist() == [0, 1, 0, 0]
 
 
+def test_near_points_are_told_apart_beside_a_far_one():
+    """Down to the limit that is stated: distances of 1e-8 beside one of 1."""
+    for seed in range(20):
+        points = np.random.default_rng(seed).random((6, 6)) * 1e-8
+        d = np.ones((7, 7))
+        d[:6, :6] = (points + points.T) / 2
+        np.fill_diagonal(d, 0)
+        assert k_medoids(d, 2)[0] == brute_force(d, 2)[1]
+
+
 @pytest.mark.parametrize("distances, k, message", [
-    ("far", 1, "distances = 'far': expected numbers"),
+    ("far", 1, "distances = 'far': expected an array of numbers"),
+    ([["0", "1"], ["1", "0"]], 1, "distances = .*: expected an array of numbers"),
+    ([[False, True], [True, False]], 1, "distances = .*: expected an array of numbers"),
+    (np.array([[0, 1j], [1j, 0]]), 1, "distances = .*: expected an array of numbers"),
+    ([[0, 10**400], [10**400, 0]], 1, "distances = .*: expected an array of numbers"),
+    ([[0.0, 1e308], [1e308, 0.0]], 1, r"distances: expected finite numbers of at least 0, at most 1e\+100"),
+    ([[0.0, None], [1.0, 0.0]], 1, "distances = .*: expected an array of numbers"),
     ([[0.0, 1.0]], 1, r"distances has the shape \(1, 2\): expected n x n"),
     (np.zeros((0, 0)), 1, r"distances has the shape \(0, 0\)"),
     ([[0.0, -1.0], [1.0, 0.0]], 1, "distances: expected finite numbers of at least 0"),
@@ -153,7 +169,7 @@ def by_hand(profiles, k):
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_pools_are_those_of_brute_force(seed, k):
     profiles = frontier_of(8, seed)
-    pools = construct_pools(profiles, k)
+    pools = construct_pools(profiles, k, stacked=False)
     assert {pool.medoid: set(pool.names) for pool in pools} == by_hand(profiles[:8], k)
     assert sorted(name for pool in pools for name in pool.names) == sorted(p.llm.name for p in profiles[:8])
     means = [np.mean([p.mean_cost for p in pool.profiles]) for pool in pools]
@@ -162,15 +178,28 @@ def test_pools_are_those_of_brute_force(seed, k):
         assert [p.mean_cost for p in pool.profiles] == sorted(p.mean_cost for p in pool.profiles)
     expected = {1: ["all"], 3: ["economy", "balanced", "premium"]}.get(k, [f"pool {i + 1}" for i in range(k)])
     assert [pool.name for pool in pools] == expected
-    assert construct_pools(profiles[::-1], k) == pools
+    assert construct_pools(profiles[::-1], k, stacked=False) == pools
     assert pickle.loads(pickle.dumps(pools)) == pools
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_stacked_pools_hold_all_cheaper_groups(seed, k):
+    profiles = frontier_of(8, seed)
+    groups, pools, held = construct_pools(profiles, k, stacked=False), construct_pools(profiles, k), set()
+    for group, pool in zip(groups, pools, strict=True):
+        held |= set(group.names)
+        assert (pool.name, pool.medoid, set(pool.names)) == (group.name, group.medoid, held)
+        assert [p.mean_cost for p in pool.profiles] == sorted(p.mean_cost for p in pool.profiles)
+    assert held == {p.llm.name for p in profiles[:8]}
+    assert construct_pools(profiles[::-1], k) == pools
 
 
 def test_three_clear_groups():
     groups = {"economy": (0.4, 10.0, 0.5), "balanced": (0.6, 100.0, 2.0), "premium": (0.9, 1000.0, 8.0)}
     profiles = [profile(f"{name} {i}", q + 0.01 * i, c * (1 + 0.02 * i), s * (1 - 0.01 * i))
                 for name, (q, c, s) in reversed(groups.items()) for i in range(3)]
-    pools = construct_pools(profiles)
+    pools = construct_pools(profiles, stacked=False)
     assert [pool.name for pool in pools] == list(groups)
     for pool in pools:
         assert pool.names == tuple(f"{pool.name} {i}" for i in range(3)) and pool.medoid == f"{pool.name} 1"
@@ -178,7 +207,8 @@ def test_three_clear_groups():
 
 def test_twins_fill_as_many_pools_as_there_are_llms():
     twins = [profile(name, 0.5, 2.0, 1.0) for name in "ABC"]
-    assert [pool.names for pool in construct_pools(twins, 3)] == [("A",), ("B",), ("C",)]
+    assert [pool.names for pool in construct_pools(twins, 3, stacked=False)] == [("A",), ("B",), ("C",)]
+    assert [pool.names for pool in construct_pools(twins, 3)] == [("A",), ("A", "B"), ("A", "B", "C")]
 
 
 @pytest.mark.parametrize("call, message", [

@@ -310,6 +310,13 @@ def test_a_profile_by_hand():
     ({"cost_factor": 0.0}, "cost_factor = 0.0: expected a finite number above 0"),
     ({"latency_factor": float("inf")}, "latency_factor = inf: expected a finite number above 0"),
     ({"t_in": {"code": 0.0}, "t_out": {"code": 0.0}}, "planned cost in code = 0: expected a finite number above 0"),
+    ({"cost_factor": 10**400}, r"cost_factor = 1000.*\.\.\.: expected a finite number above 0"),
+    ({"cost_factor": 1e308}, r"planned cost in code = inf: expected .* at most 2e\+14"),
+    ({"latency_factor": 1e7}, r"planned latency in code = 2.5e\+07: expected a finite number above 0, at most 1e\+06"),
+    ({"cost_factor": 1e11, "handed": {"code": 1e8}}, r"planned cost of a text in code = 1e\+18: expected at most"),
+    ({"n_tasks": -1}, "profile of Cheap: n_tasks = -1: expected a whole number"),
+    ({"n_failed": 0.5}, "n_failed = 0.5: expected a whole number"),
+    ({"source": None}, "source = None: expected the name"),
 ])
 def test_a_wrong_profile_names_the_field(change, message):
     with pytest.raises(ProfileError, match=message):

@@ -1,10 +1,18 @@
 """The experiments of notebook 09: their committed files, the file of a designer, the command, what is compared."""
 
+import copy
+import io
 import json
+import math
+import pickle
+import random
+import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from bamas_lite import SimulatedLLM, load_tasks
 from bamas_lite import encoder as encoder_module
@@ -13,6 +21,7 @@ from bamas_lite.agentbalance import __main__ as command
 from bamas_lite.agentbalance.features import role_text
 from bamas_lite.agentbalance.roles import load_roles
 from bamas_lite.agentbalance.store import COMMITTED, COMMITTED_TALK, DesignerFileError
+from bamas_lite.llm import CallError
 from bamas_lite.paths import DATA
 from bamas_lite.topologies import TOPOLOGIES
 
@@ -98,16 +107,144 @@ def test_the_second_committed_designer_is_of_another_world():
     assert load_designer(COMMITTED_TALK).profiles[0].quality != load_designer(COMMITTED).profiles[0].quality
 
 
+def npy(array) -> bytes:
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
+def npz(arrays, header) -> bytes:
+    """A file of a designer, not compressed, so that damage reaches the heads of its arrays."""
+    np.savez(file := io.BytesIO(), about=np.array(json.dumps(header)), **arrays)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Arrays and header of the committed designer."""
+    with np.load(COMMITTED) as file:
+        return {name: file[name] for name in file.files if name != "about"}, json.loads(str(file["about"]))
+
+
+def refusal(path, content):
+    """The message that a file gets."""
+    path.write_bytes(content)
+    with pytest.raises(DesignerFileError) as caught:
+        load_designer(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    return message
+
+
 @pytest.mark.parametrize("content, words", [
-    (None, "no such file"), (b"text", "not a designer"), (b"", "not a designer"),
-], ids=["absent", "text", "empty"])
+    (None, "no such file"), (b"text", "not a designer"), (b"", "not a designer"), (b"PK\x03\x04", "not a designer"),
+    (b"PK\x05\x06" + bytes(18), "not a designer"), (npy(np.ones(3)), "one array, not an archive"),
+    (pickle.dumps({"about": 1}), "not a designer"),
+    *((npz({}, header), "header = .*: expected a mapping") for header in (None, [1], "text", 1.5)),
+    (npz({}, {}), "format None, version None: expected 'bamas_lite designer', version 1"),
+    (npz({}, {"format": "bamas_lite designer", "version": 1}), "header: variant is missing"),
+], ids=["absent", "text", "empty", "beginning", "no members", "one array", "pickle", "null", "list", "words", "number",
+        "no header", "header of one line"])
 def test_files_that_are_no_designer(content, words, tmp_path):
     path = tmp_path / "d.npz"
     if content is not None:
+        assert re.search(words, refusal(path, content))
+    else:
+        with pytest.raises(DesignerFileError, match=words) as caught:
+            load_designer(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_damaged_file_is_refused_or_gives_the_same_designer(compressed, designer, parts, tmp_path):
+    """Cut, or a byte changed: in the data, in the heads of arrays, in the directory at the end."""
+    path, rng = tmp_path / "d.npz", random.Random(0)
+    whole = COMMITTED.read_bytes() if compressed else npz(*parts)
+    heads = [found.start() for found in re.finditer(rb"\x93NUMPY|PK[\x01-\x06]{2}", whole)]
+    cuts = [whole[:at] for at in (1, 4, 29, 30, 60, len(whole) - 1, len(whole) - 22, len(whole) - 60,
+                                  *rng.sample(range(len(whole)), 15))]
+    places = [rng.choice(heads) + rng.randrange(130) for _ in range(250)] + rng.sample(range(len(whole)), 60)
+    changed = [whole[:at] + bytes([whole[at] ^ rng.randrange(1, 256)]) + whole[at + 1:]
+               for at in places if at < len(whole)]
+    types, same = set(), 0
+    for content in cuts + changed:
         path.write_bytes(content)
-    with pytest.raises(DesignerFileError, match=words) as caught:
-        load_designer(path)
-    assert str(path) in str(caught.value)
+        try:
+            again = load_designer(path)
+        except DesignerFileError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+            types.add(re.search(r"\((\w+): |$", str(error))[1])
+            continue
+        same += 1
+        assert again.profiles == designer.profiles
+        for one, other in ((designer.network, again.network), (designer.difficulty, again.difficulty)):
+            assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+    assert len(types) >= 4 and 0 < same < len(changed)   # many kinds of damage, and some that no reader looks at
+
+
+WRONG = {
+    "variant": [None, [], {}, {"name": "x"}], "variant.pools": [0, 1.5, True, None], "variant.name": ["", None, 3],
+    "variant.backbones": ["best", None, ["learned"]], "variant.gate": [1, None, "yes"], "variant.latency_term": [0],
+    "variant.reads_question": ["no"], "variant.keep_agents": [1.5, -0.1, math.nan, "half", True],
+    "variant.keep_edges": [math.inf, [0.5]], "variant.more": [1],
+    "alpha": [-1.0, math.nan, math.inf, "much", None, True, 10**400, [1.0]],
+    "most_copies": [-1, 0, 1.5, True, None, "2"], "about": [None, [], "text"],
+    "quality": [None, {}, {"mean": {}}, {"mean": {"code": 0.5}, "spread": {"code": 0.1}}],
+    "quality.mean.code": [math.nan, 1.5, -1, None, "1"],
+    "quality.spread.code": [0.0, -1.0, 1e-320, math.nan, 10**400], "quality.mean.poetry": [0.5],
+    "profiles": [None, [], {}, "all"], "profiles.0": [None, {}, 1], "profiles.0.llm": [None, "GPT", [], {}],
+    "profiles.0.llm.price_in": [-1, math.nan, "free"], "profiles.0.llm.tokens_per_s": [None, 0, "fast"],
+    "profiles.0.quality": [None, {}, {"code": 0.5}], "profiles.0.quality.code": [math.nan, 2, "0.5"],
+    "profiles.0.t_out.code": [-1, 10**400, None], "profiles.0.handed.code": [1e9],
+    "profiles.0.cost_factor": [0, 10**400], "profiles.0.latency_factor": [math.inf, 1e9, None],
+    "profiles.0.n_tasks": [-1, 0.5, None],
+    "profiles.0.source": [None, 3], "profiles.0.right": [{}], "profiles.0.llm.name": ["Llama 3.1 8B", "", None],
+    "roles": [None, {}, []], "roles.code": [None, [], {}, ["solver"]], "roles.poetry": [[]],
+    "roles.code.0": [None, {}, "x"], "roles.code.0.kind": ["vote", None, []], "roles.code.0.criticality": [math.nan, 2],
+    "roles.code.0.name": ["", "Plain  Programmer", 3], "more": [1],
+}
+
+
+NAMED = {"quality.mean.poetry": "mean", "profiles.0": "profile 1", "roles.code.0": "role 1",
+         "profiles.0.latency_factor": "latency", "profiles.0.llm.name": "name"}
+"""How a message names a field, where not by its own name."""
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_values_that_no_designer_has(field, parts, tmp_path):
+    *way, last = (int(key) if key.isdigit() else key for key in field.split("."))
+    for value in WRONG[field]:
+        place = header = copy.deepcopy(parts[1])
+        for key in way:
+            place = place[key]
+        place[last] = value
+        message = refusal(tmp_path / "d.npz", npz(parts[0], header)).removeprefix(f"{tmp_path / 'd.npz'}: ")
+        assert message.startswith("not a designer of this kit (")
+        assert NAMED.get(field, str(last)) in message
+
+
+@pytest.mark.parametrize("name", ["network.beta", "network.V.weight", "difficulty.output.bias"])
+def test_weights_that_no_designer_has(name, parts, tmp_path):
+    arrays, header = parts
+    good = arrays[name]
+    for wrong in (good * np.nan, good + np.inf, good[None], good[..., None].repeat(2, -1), good.astype(int), good + 1j,
+                  good.astype(str), good.astype(bool), np.zeros(0)):
+        message = refusal(tmp_path / "d.npz", npz(arrays | {name: wrong}, header))
+        assert f"weights: {name}: " in message and "expected finite floats of shape" in message
+    message = refusal(tmp_path / "d.npz", npz({other: a for other, a in arrays.items() if other != name}, header))
+    assert f"weights: {name} is missing" in message
+    message = refusal(tmp_path / "d.npz", npz(arrays | {f"{name}.more": good}, header))
+    assert f"weights: '{name}.more': unknown" in message
+
+
+def test_a_designer_is_saved_whole_or_not_at_all(designer, tmp_path):
+    path = tmp_path / "d.npz"
+    save_designer(designer, path)
+    before = path.read_bytes()
+    with pytest.raises(DesignerFileError, match="about = .*cannot be written as JSON"):
+        save_designer(replace(designer, about={"made by": object()}), path)
+    assert path.read_bytes() == before and [file.name for file in tmp_path.iterdir()] == ["d.npz"]
+    with pytest.raises(DesignerFileError, match="path = None: expected the name of a file"):
+        save_designer(designer, None)
 
 
 def test_a_designer_of_another_version(designer, tmp_path):
@@ -138,6 +275,25 @@ def test_best_single_is_the_best_on_the_training_tasks(designer):
     assert right[chosen.agents[0].llm.name] == max(right.values()) > min(right.values())
     rows = systems.best_single(designer.profiles, train, test, [budgets], backend)
     assert [row["task_id"] for row in rows] == [task.task_id for task in test]
+
+
+class Broken(SimulatedLLM):
+    """The calls of one LLM fail."""
+
+    async def complete(self, llm, messages, **options):
+        if llm.name == "GPT-4.1 mini":
+            raise CallError("503 no server")
+        return await super().complete(llm, messages, **options)
+
+    complete.instant = True
+
+
+def test_an_llm_whose_calls_fail_is_not_taken_for_one_that_errs(designer):
+    train, budgets = load_tasks("word_problems", "train", limit=3), [Budgets(600, 60)]
+    words = (r"task 'word_problems/train/0000', graph 1x GPT-4.1 mini, 0 edges: no answer that could be graded: "
+             r"solver \(GPT-4.1 mini\): CallError: 503 no server")
+    with pytest.raises(RuntimeError, match=words):
+        systems.best_single(designer.profiles, train, train, budgets, Broken(0))
 
 
 def test_infeasible_budgets_are_rows_that_count_as_wrong(designer):

@@ -145,7 +145,8 @@ def test_a_full_enumeration_is_right(capsys):
 
 @pytest.mark.parametrize(("answer", "words"), [
     (None, "set answer_2"), ([0], "expected a function"), (lambda s, c, b: value, "returned function"),
-    (lambda s, c, b: [0.5] * len(s), "returned 0.5; expected"), (lambda s, c, b: [len(c)] * len(s), "1 of the numbers -1 to 0"),
+    (lambda s, c, b: [0.5] * len(s), "returned 0.5; expected"),
+    (lambda s, c, b: [len(c)] * len(s), "1 of the numbers -1 to 0"),
     (lambda s, c, b: [None] * len(s), "returned list"), (lambda s, c, b: 1 / 0, "raised ZeroDivisionError"),
     (lambda s, c, b: by_enumeration(s, c, b)[:-1], "returned tuple"),
     (lambda s, c, b: s.argmax(1), "over the budget of 2 u$"), (lambda s, c, b: [-1] * len(s), "tried in all"),

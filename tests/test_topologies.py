@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamas_lite.casting import CastingError, cast_roles
-from bamas_lite.episode import Caller
+from bamas_lite.episode import MOST_SECONDS, Caller
 from bamas_lite.llm import BudgetMeter, CallError, Reply, Usage
 from bamas_lite.pool import ATOMS, LLM, exact, load_pool
 from bamas_lite.prompts import APPROACHES, PlanError, accepts, approach_of, executor_messages, parse_plan, section, tag
@@ -608,10 +609,50 @@ def test_a_provider_that_bills_too_much_is_counted_and_stopped():
     assert (episode.provider_overrun, episode.over_budget, episode.n_calls) == (1, True, 1)
 
 
-@pytest.mark.parametrize("latency", [-1.0, float("nan"), float("inf"), None, "fast"])
+@pytest.mark.parametrize("latency", [-1.0, float("nan"), None, "fast", "1.5", True, 1j, [1.5], float("-inf"), -10**400,
+                                     Decimal("NaN"), Decimal("sNaN"), Decimal(-1), Fraction(-1, 2), np.float32("nan")],
+                         ids=repr)
 def test_unusable_latencies_count_as_none(latency):
     episode = run(Scripted(Reply("#### 7", Usage(1, 1), latency)), "SW", "linear")
-    assert episode.latency_s == 0.0
+    assert episode.latency_s == 0.0 and episode.calls[0].reply.latency_s == 0.0
+
+
+@pytest.mark.parametrize("latency", [np.float64(1.5), np.float32(1.5), np.float16(1.5), Decimal("1.5"), Fraction(3, 2)],
+                         ids=repr)
+def test_latencies_of_any_kind_of_number(latency):
+    episode = run(Scripted(Reply("#### 7", Usage(1, 1), latency)), "SW", "linear")
+    assert episode.latency_s == 3.0 and type(episode.latency_s) is type(episode.calls[0].reply.latency_s) is float
+    assert run(Scripted(Reply("#### 7", Usage(1, 1), np.int64(2))), "SW", "linear").latency_s == 4.0
+
+
+@pytest.mark.parametrize("latency", [1.1e6, 10**400, Fraction(10**400), Decimal("1e400"), float("inf"),
+                                     Decimal("Infinity"), np.float32(2e6)], ids=lambda latency: type(latency).__name__)
+def test_very_long_latencies_are_late_and_not_immediate(latency):
+    episode = run(Scripted(Reply("#### 7", Usage(1, 1), latency)), "S", "linear")
+    assert episode.latency_s == MOST_SECONDS and episode.correct
+
+
+def test_calls_at_the_same_time_leave_none_running():
+    """One is cancelled from within: the other is cancelled, and waited for, before that passes."""
+    class Stuck(Scripted):
+        stopped = 0
+
+        async def complete(self, llm, messages, **options):
+            await super().complete(llm, messages, **options)
+            if len(self.asked) == 2:
+                raise asyncio.CancelledError
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                self.stopped += 1
+
+    async def main(backend):
+        with pytest.raises(asyncio.CancelledError):
+            await run_task(TASK, team_of("SW"), "star", backend, RICH)
+        return backend.stopped, len(asyncio.all_tasks())
+
+    assert asyncio.run(main(Stuck("#### 7"))) == (1, 1)
 
 
 def test_strange_texts():

@@ -1,8 +1,8 @@
 """AgentBalance (arXiv 2512.11426), reconstructed: agents first, then their topology, under cost and latency budgets.
 
-The abstract names the stages; AgentBalance's own method and code are not public, so every formula here is our
-reconstruction. Each stage is a module of its own and can be used alone; the names below are loaded when they are asked
-for, in the order of the stages.
+The abstract names the stages; AgentBalance's method section and code are not available to us, so every formula here is
+our reconstruction. Each stage is a module of its own and can be used alone; the names below are loaded when they are
+asked for, in the order of the stages.
 """
 
 from importlib import import_module
@@ -20,10 +20,11 @@ _MODULE_OF = {
     "Difficulty": "difficulty", "train_difficulty": "difficulty",
     "synthesize": "synthesis",
     "Variant": "variants",
-    "Design": "designer", "Designer": "designer", "Query": "designer",
-    "Settings": "training", "train_designer": "training", "fit_difficulty": "training",
+    "Design": "designs", "Designer": "designer", "Query": "designs",
+    "Settings": "settings", "train_designer": "training", "fit_difficulty": "difficulty",
     "load_designer": "store", "save_designer": "store",
     "auc": "outcomes", "auc_table": "outcomes", "best_within": "outcomes", "curves": "outcomes",
+    "compare": "comparisons", "by_budget": "comparisons",
 }
 
 __all__ = list(_MODULE_OF)

@@ -1,4 +1,5 @@
-"""Run the experiments of notebook 09 and write `data/agentbalance/` (a part of `make artifacts`)."""
+"""Run the experiments of notebook 09, on AgentBalance as reconstructed; writes `data/agentbalance/` (a part of
+`make artifacts`)."""
 
 from __future__ import annotations
 

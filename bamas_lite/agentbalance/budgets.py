@@ -1,6 +1,6 @@
 """Cost and latency budgets of one task, and whether any LLM can meet both.
 
-AgentBalance has explicit token-cost and latency budgets; the check and the least feasible values are our
+The abstract has explicit token-cost and latency budgets; the check and the least feasible values are our
 reconstruction.
 """
 
@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from bamas_lite.agentbalance.checks import check_profiles
+from bamas_lite.agentbalance.profiles import Profile
 from bamas_lite.inputs import exact, shown
 from bamas_lite.tasks import DOMAINS
-
-if TYPE_CHECKING:
-    from bamas_lite.agentbalance.profiles import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,10 @@ def affordable(profiles: Sequence[Profile], budgets: Budgets, domain: str) -> np
     """Which LLMs meet both budgets with one planned call: bool (n_llms,).
 
     Raises:
-        ValueError: no profile, or a domain that is none.
+        ProfileError: `profiles` is no list of at least one Profile, or one of them lacks the domain.
+        ValueError: a domain or budgets that are none.
     """
-    cost, latency = _planned(profiles, domain)
+    cost, latency = _planned(profiles, budgets, domain)
     return (cost <= budgets.cost) & (latency <= budgets.latency_s)
 
 
@@ -85,9 +85,9 @@ def check_budgets(profiles: Sequence[Profile], budgets: Budgets, domain: str) ->
 
     Raises:
         InfeasibleBudgetsError: none does; the message names the binding budget and the least value that would do.
-        ValueError: as `affordable`.
+        ProfileError, ValueError: as `affordable`.
     """
-    cost, latency = _planned(profiles, domain)
+    cost, latency = _planned(profiles, budgets, domain)
     cheap, fast = cost <= budgets.cost, latency <= budgets.latency_s
     if (cheap & fast).any():
         return
@@ -120,20 +120,20 @@ def check_budgets(profiles: Sequence[Profile], budgets: Budgets, domain: str) ->
         ("cost", "latency"), float(cost[c]), float(latency[c]))
 
 
-def _planned(profiles: Sequence[Profile], domain: str) -> tuple[np.ndarray, np.ndarray]:
-    """Planned cost (u$) and latency (s) of one call of each LLM."""
-    if not len(profiles):
-        raise ValueError("profiles is empty: expected the profile of at least one LLM")
+def _planned(profiles: Sequence[Profile], budgets: Budgets, domain: str) -> tuple[np.ndarray, np.ndarray]:
+    """Planned cost (u$) and latency (s) of one call of each LLM, after a look at all arguments."""
+    check_profiles(profiles)
+    check_asked(budgets, domain)
+    cost, latency = np.array([(profile.cost(domain), profile.latency_s(domain)) for profile in profiles], float).T
+    return cost, latency
+
+
+def check_asked(budgets: Any, domain: Any) -> None:
+    """Raise ValueError unless `budgets` are Budgets and `domain` is one of DOMAINS."""
+    if not isinstance(budgets, Budgets):
+        raise ValueError(f"budgets = {shown(budgets)}: expected Budgets(cost, latency_s), such as Budgets(600, 10)")
     if domain not in DOMAINS:
         raise ValueError(f"domain = {shown(domain)}: expected one of {', '.join(DOMAINS)}")
-    planned = []
-    for profile in profiles:
-        try:
-            planned.append((profile.cost(domain), profile.latency_s(domain)))
-        except KeyError:
-            raise ValueError(f"profile of {profile.llm.name}: it was not profiled on {domain}") from None
-    cost, latency = np.array(planned, float).T
-    return cost, latency
 
 
 def _least(value: np.ndarray, among: np.ndarray, then: np.ndarray) -> int:

@@ -1,7 +1,8 @@
-"""Candidate pools: the LLMs that no other beats in all respects, in k groups of similar ones.
+"""Candidate pools: the LLMs that no other beats in all respects, in k groups of similar ones, stacked from cheap to
+dear.
 
-AgentBalance names LLM pool construction, and a summary of it the Pareto frontier and k-medoids; features, scaling and
-names are our reconstruction.
+The abstract names LLM pool construction, and one summary the Pareto frontier and k-medoids; features, scaling and names
+are our reconstruction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 
+from bamas_lite.agentbalance.arrays import real_numbers
+from bamas_lite.agentbalance.checks import check_profiles
 from bamas_lite.agentbalance.profiles import Profile, ProfileError
 from bamas_lite.inputs import shown, whole
 
@@ -23,10 +26,13 @@ NAMES = {1: ("all",), 3: ("economy", "balanced", "premium")}
 SAME = 1e-9
 """Sums of distances that differ relatively by less are equal: floats add in different orders."""
 
+MOST = 1e100
+"""The largest distance: sums of them, scaled for the solver, then fit a float."""
+
 
 @dataclass(frozen=True)
 class CandidatePool:
-    """A group of similar LLMs, cheapest first; `medoid` is the name of the one in its middle."""
+    """LLMs to choose among, cheapest first; `medoid` is the name of the one in the middle of its dearest group."""
 
     name: str
     profiles: tuple[Profile, ...]
@@ -68,8 +74,12 @@ def k_medoids(distances: Any, k: int) -> tuple[tuple[int, ...], np.ndarray]:
     Minimize sum d_ij x_ij: point i belongs to point j (x_ij), which must be one of k medoids (y_j, binary). Of several
     best sets the one with the lowest indices is taken.
 
+    Exact within these limits: sums that differ by less than SAME of themselves are equal, and the solver's tolerances
+    hide differences below about 1e-10 of the largest distance (as among near points beside one very far away): of sets
+    that differ by less, any may be taken.
+
     Args:
-        distances: (n, n), finite, at least 0, and 0 on the diagonal.
+        distances: (n, n), 0 to MOST, and 0 on the diagonal.
         k: 1 to n.
 
     Returns:
@@ -117,15 +127,21 @@ def k_medoids(distances: Any, k: int) -> tuple[tuple[int, ...], np.ndarray]:
     return tuple(medoids), labels
 
 
-def construct_pools(profiles: Sequence[Profile], k: int = 3) -> tuple[CandidatePool, ...]:
+def construct_pools(profiles: Sequence[Profile], k: int = 3, *, stacked: bool = True) -> tuple[CandidatePool, ...]:
     """The Pareto frontier in `k` pools, cheapest first.
 
     Features of an LLM are its mean quality, log mean cost and log mean latency over the domains, each scaled to mean 0
     and standard deviation 1; k-medoids with Euclidean distances groups them. Of equally good medoids (of two LLMs
     alone always) the cheaper one is taken, so that the order of `profiles` does not matter.
 
+    Args:
+        profiles: of all LLMs.
+        k: number of groups.
+        stacked: a pool holds its own group and all cheaper ones, so that it says how dear an LLM may be and not how
+            dear it must be: cheap and dear ones can vote together. False: its own group only.
+
     Returns:
-        Pools by the mean cost of their LLMs: "economy", "balanced", "premium" for k = 3, "all" for k = 1, else
+        Pools by the mean cost of their own groups: "economy", "balanced", "premium" for k = 3, "all" for k = 1, else
         "pool 1", "pool 2", ...
 
     Raises:
@@ -149,8 +165,11 @@ def construct_pools(profiles: Sequence[Profile], k: int = 3) -> tuple[CandidateP
                                                  key=_by_cost)) for c, medoid in enumerate(medoids)]
     groups.sort(key=lambda group: (np.mean([p.mean_cost for p in group[1]]), group[0]))
     names = NAMES.get(k) or [f"pool {c + 1}" for c in range(k)]
-    return tuple(CandidatePool(name, tuple(group), medoid)
-                 for name, (medoid, group) in zip(names, groups, strict=True))
+    pools, below = [], []
+    for name, (medoid, group) in zip(names, groups, strict=True):
+        below += group
+        pools.append(CandidatePool(name, tuple(sorted(below, key=_by_cost)) if stacked else tuple(group), medoid))
+    return tuple(pools)
 
 
 def _by_cost(profile: Profile) -> tuple[float, str]:
@@ -158,8 +177,7 @@ def _by_cost(profile: Profile) -> tuple[float, str]:
 
 
 def _checked(profiles: Any) -> list[Profile]:
-    if not isinstance(profiles, Sequence) or not profiles or not all(isinstance(p, Profile) for p in profiles):
-        raise ProfileError(f"profiles = {shown(profiles)}: expected a list of at least one Profile")
+    check_profiles(profiles)
     names = [p.llm.name for p in profiles]
     for p in profiles:
         if names.count(p.llm.name) > 1:
@@ -172,12 +190,10 @@ def _checked(profiles: Any) -> list[Profile]:
 
 
 def _distances(distances: Any) -> np.ndarray:
-    try:
-        d = np.asarray(distances, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"distances = {shown(distances)}: expected numbers, n x n") from None
+    d = real_numbers(distances, "distances")
     if d.ndim != 2 or d.shape[0] != d.shape[1] or not len(d):
         raise ValueError(f"distances has the shape {d.shape}: expected n x n, n at least 1")
-    if not np.isfinite(d).all() or (d < 0).any() or np.diagonal(d).any():
-        raise ValueError("distances: expected finite numbers of at least 0, and 0 from each point to itself")
+    if not ((d >= 0) & (d <= MOST)).all() or np.diagonal(d).any():
+        raise ValueError(f"distances: expected finite numbers of at least 0, at most {MOST:g}, and 0 from each point "
+                         "to itself")
     return d

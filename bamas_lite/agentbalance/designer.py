@@ -1,13 +1,13 @@
 """A design for one question under two budgets: agents first, then their topology.
 
-AgentBalance names the stages; their formulas are our reconstruction (see the modules of the stages). A designer keeps
+The abstract names the stages; their formulas are our reconstruction (see the modules of the stages). A designer keeps
 no names of LLMs: give it other profiles (`with_profiles`) and it works with those, also with LLMs that it never saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -24,8 +24,10 @@ from bamas_lite.agentbalance.backbones import (
     one_llm,
     random_matching,
 )
-from bamas_lite.agentbalance.budgets import Budgets, affordable, check_budgets
-from bamas_lite.agentbalance.candidate_pools import CandidatePool, construct_pools
+from bamas_lite.agentbalance.budgets import Budgets, affordable, check_asked, check_budgets
+from bamas_lite.agentbalance.candidate_pools import CandidatePool, construct_pools, pareto_frontier
+from bamas_lite.agentbalance.checks import check_profiles, number
+from bamas_lite.agentbalance.designs import Design, Query, check_queries, embedding
 from bamas_lite.agentbalance.difficulty import Difficulty
 from bamas_lite.agentbalance.features import (
     LLM_FEATURES,
@@ -38,59 +40,14 @@ from bamas_lite.agentbalance.features import (
 from bamas_lite.agentbalance.graphs import HANDS, AgentGraph, GraphAgent
 from bamas_lite.agentbalance.network import DesignNetwork
 from bamas_lite.agentbalance.profiles import Profile, ProfileError
-from bamas_lite.agentbalance.roles import Role, load_roles, roles_of
+from bamas_lite.agentbalance.roles import Role, RoleError, load_roles, read_set, roles_of
 from bamas_lite.agentbalance.synthesis import Edges, synthesize
 from bamas_lite.agentbalance.variants import OURS, Variant
-from bamas_lite.encoder import DIMENSION, encode
+from bamas_lite.encoder import encode
 from bamas_lite.inputs import shown, whole
 from bamas_lite.pool import Pool
 
 _role_features = lru_cache(maxsize=64)(role_features)
-
-
-@dataclass(frozen=True)
-class Query:
-    """A question to design for: its embedding (384,), its domain, and the budgets of one task.
-
-    `pool` names a candidate pool by its index, which is then taken without being selected.
-    """
-
-    x: np.ndarray
-    domain: str
-    budgets: Budgets
-    pool: int | None = None
-
-
-@dataclass(frozen=True)
-class Design:
-    """What was designed for one query, with every decision that led to it.
-
-    Attributes:
-        graph: the agents and who hands on to whom; planned cost and latency are its properties.
-        query: what it was designed for.
-        difficulty: d(x).
-        pool: index of the selected candidate pool; None where the variant selects none.
-        feasible: which pools could meet the budgets, (K,).
-        roles: the role of each place, R.
-        matching: the LLM of each place, as an index among the designer's profiles.
-        scores: matching scores (R, M).
-        gates: which filled places the gate kept, (R,) bool; where no answering one is among them, the one with the
-            largest logit stays too.
-        gate_logits: (R,).
-        edges: decisions about the pairs of places, (R, R).
-    """
-
-    graph: AgentGraph
-    query: Query
-    difficulty: float
-    pool: int | None
-    feasible: np.ndarray
-    roles: tuple[Role, ...]
-    matching: Matching
-    scores: np.ndarray
-    gates: np.ndarray
-    gate_logits: np.ndarray
-    edges: Edges
 
 
 @dataclass(frozen=True)
@@ -117,6 +74,11 @@ class Designer:
         alpha: weight of the latency term of edges.
         most_copies: in how many roles one LLM may be, at the most.
         about: how it was trained.
+
+    Raises:
+        ProfileError: `profiles` is no list of at least one Profile.
+        RoleError: `roles` is no mapping of sets to roles, or a set is unknown, empty or without an answering role.
+        ValueError: another field does not fit.
     """
 
     profiles: tuple[Profile, ...]
@@ -129,10 +91,25 @@ class Designer:
     most_copies: int = 2
     about: dict = field(default_factory=dict, compare=False)
 
+    def __post_init__(self) -> None:
+        check_profiles(self.profiles)
+        for name, kind in (("network", DesignNetwork), ("difficulty", Difficulty), ("quality", Quality),
+                           ("variant", Variant)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise ValueError(f"{name} = {shown(value)}: expected a {kind.__name__}")
+        if not set(self.profiles[0].domains) <= set(self.quality.mean):
+            raise ProfileError(f"profiles: of the domains {', '.join(self.profiles[0].domains)}, while the scale of "
+                               f"quality is one of {', '.join(self.quality.mean)} only")
+        for name, value in (("profiles", tuple(self.profiles)), ("roles", _roles(self.roles)),
+                            ("alpha", number(self.alpha, "alpha", 1e100)),
+                            ("most_copies", whole(self.most_copies, "most_copies", 1))):
+            object.__setattr__(self, name, value)
+
     @cached_property
     def pools(self) -> tuple[CandidatePool, ...]:
-        """The candidate pools of the profiles."""
-        return construct_pools(self.profiles, self.variant.pools)
+        """The candidate pools of the profiles: as many as the variant has, on a smaller frontier one for each LLM."""
+        return construct_pools(self.profiles, min(self.variant.pools, len(pareto_frontier(self.profiles))),
+                               stacked=self.variant.stacked)
 
     @cached_property
     def members(self) -> np.ndarray:
@@ -157,17 +134,15 @@ class Designer:
         """The same designer for other LLMs: what it learned is about features, not names.
 
         Raises:
-            ProfileError: not a list of profiles.
+            ProfileError: not a list of profiles, or of a domain that the LLMs of the training were not profiled on.
         """
-        if not isinstance(profiles, Sequence) or not profiles or not all(isinstance(p, Profile) for p in profiles):
-            raise ProfileError(f"profiles = {shown(profiles)}: expected a list of at least one Profile")
-        return replace(self, profiles=tuple(profiles))
+        return replace(self, profiles=profiles)
 
     def check_team(self, budgets: Budgets, domain: str) -> None:
         """For BAMAS's team: whether it can be hired.
 
         Raises:
-            InfeasibleBudgetError: no team fits.
+            InfeasibleTeamError: no team meets the budgets (see `hired`).
         """
         if self.variant.backbones == "BAMAS":
             names = tuple(p.llm.name for p in self.profiles)
@@ -186,23 +161,34 @@ class Designer:
         Raises:
             InfeasibleBudgetsError: no LLM answers within the budgets; names the binding one and the least feasible
                 value.
-            ValueError: another argument is wrong.
+            InfeasibleTeamError: a variant with BAMAS's team, and no team meets the budgets (see `hired`).
+            ProfileError, RoleError: the LLMs were not profiled on the domain, or it has no set of roles.
+            EncoderError: `question` is a text that is new, and there is no encoder.
+            ValueError: another argument is wrong. All but EncoderError are kinds of it.
         """
-        if not isinstance(budgets, Budgets):
-            raise ValueError(f"budgets = {shown(budgets)}: expected Budgets(cost, latency_s), such as Budgets(600, 10)")
+        check_asked(budgets, domain)
         if mode not in ("greedy", "sample"):
             raise ValueError(f"mode = {shown(mode)}: expected 'greedy' or 'sample'")
         draw = None if mode == "greedy" else np.random.default_rng(whole(seed, "seed", 0))
-        x = encode([question])[0] if isinstance(question, str) else _embedding(question)
+        x = (encode([question])[0] if isinstance(question, str) else
+             embedding(question, "question", "a text, or its embedding"))
         return self.designs([Query(x, domain, budgets)], draw)[0]
 
     @torch.no_grad()
     def designs(self, queries: Sequence[Query], draw: np.random.Generator | None = None) -> list[Design]:
-        """A design for each query: greedy without `draw`."""
+        """A design for each query, n: greedy without `draw`.
+
+        Raises:
+            InfeasibleBudgetsError: as `design`; where a query names a pool, it is about the LLMs of that pool.
+            InfeasibleTeamError, ProfileError, RoleError: as `design`.
+            ValueError: no list of Query, or a pool that is none.
+        """
+        check_queries(queries)
         if not queries:
             return []
         for query in queries:
-            check_budgets(self.profiles, query.budgets, query.domain)
+            pool = query.pool if query.pool is None else whole(query.pool, "pool", 0, len(self.pools) - 1)
+            check_budgets(self.profiles if pool is None else self.pools[pool].profiles, query.budgets, query.domain)
         inputs = self.inputs(queries)
         context = self.network.context(inputs.x, inputs.d, inputs.b)
         pool_logits = self.network.pool_logits(context, inputs.pools).numpy()
@@ -260,7 +246,7 @@ class Designer:
             return None, feasible, hired(self._llms, names, budgets, roles, query.domain)
         if kind == "random":
             draw = draw or _generator(query)
-            return None, feasible, random_matching(sheet.costs, in_pools, budgets.cost, roles, draw)
+            return None, feasible, random_matching(sheet.costs, in_pools, budgets.cost, roles, self.most_copies, draw)
         if not feasible.any():
             return None, feasible, one_llm(sheet.quality, sheet.costs, in_pools, budgets.cost, roles)
         pool = draw_pool(pool_logits, feasible, draw) if query.pool is None else query.pool
@@ -330,15 +316,14 @@ class Inputs:
     pools: torch.Tensor
 
 
-def _embedding(question: Any) -> np.ndarray:
-    try:
-        x = np.asarray(question, float)
-    except (TypeError, ValueError, OverflowError):
-        x = None
-    if x is None or x.shape != (DIMENSION,) or not np.isfinite(x).all():
-        given = f"= {shown(question)}" if x is None or not x.ndim else f"is an array of shape {x.shape}"
-        raise ValueError(f"question {given}: expected a text, or its embedding of {DIMENSION} finite numbers")
-    return x
+def _roles(sets: Any) -> dict[str, tuple[Role, ...]]:
+    """Sets of roles, read as strictly as those of a file."""
+    if not isinstance(sets, Mapping) or not sets:
+        raise RoleError(f"roles = {shown(sets)}: expected what load_roles returns, set -> roles")
+    for name, roles in sets.items():
+        if not isinstance(roles, (tuple, list)) or not all(isinstance(role, Role) for role in roles):
+            raise RoleError(f"roles[{shown(name)}] = {shown(roles)}: expected a tuple of Role")
+    return {name: read_set(name, list(map(asdict, roles))) for name, roles in sets.items()}
 
 
 def _sigmoid(logits):

@@ -1,7 +1,7 @@
 """Run an agent graph on one task, on any backend of the kit, under a cost and a latency budget.
 
-AgentBalance executes the topology that it synthesizes under both budgets; how it does so is not known to us: purses,
-deadlines and what is handed on are our reconstruction.
+The abstract has explicit token-cost and latency budgets; how AgentBalance executes a topology under them is not known
+to us: purses, deadlines and what is handed on are our reconstruction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from typing import Any
 from bamas_lite.agentbalance.graphs import AgentGraph
 from bamas_lite.agentbalance.shares import deadlines, divide
 from bamas_lite.casting import Agent
-from bamas_lite.episode import Caller, CallRecord, Episode, check_backend, check_temperature, is_instant, play, run_now
+from bamas_lite.episode import (
+    Caller,
+    CallRecord,
+    Episode,
+    all_of,
+    check_backend,
+    check_temperature,
+    is_instant,
+    play,
+    run_now,
+)
 from bamas_lite.grading import vote_key
 from bamas_lite.inputs import shown
 from bamas_lite.llm import (
@@ -65,7 +75,8 @@ async def run_graph(task: Task, graph: AgentGraph, backend: ChatModel, budget: A
         "error"; what does not wait for it is asked all the same, so that a replay has the same calls.
 
     Raises:
-        ValueError: an argument is wrong, or an LLM lacks the fields that a latency budget needs.
+        ValueError: an argument is wrong, an LLM lacks the fields that a latency budget needs, or a cost budget is to be
+            divided among agents of which some have no planned cost.
         RunStopped: no call can be answered any more; calls in flight were waited for.
     """
     check_task(task)
@@ -80,7 +91,7 @@ async def run_graph(task: Task, graph: AgentGraph, backend: ChatModel, budget: A
     else:
         meter = BudgetMeter(budget, enforcement, **options)
         limit = float(budget)
-        purses = divide(meter.budget_atoms, graph.costs) if enforcement == "reserve" else None
+        purses = _purses(graph, meter.budget_atoms) if enforcement == "reserve" else None
     if meter.latency_budget < math.inf:
         check_latency_fields(agent.llm for agent in graph.agents)
     agents = tuple(Agent(agent.name, ROLES[agent.role.kind], agent.llm, agent) for agent in graph.agents)
@@ -139,16 +150,15 @@ class _Run:
 
     async def at_once(self) -> tuple[str | None, str]:
         """Each as soon as its predecessors are done."""
-        tasks: dict[int, asyncio.Task[None]] = {}
+        done = [asyncio.Event() for _ in self.agents]
 
         async def after_others(j: int) -> None:
-            if self.graph.before[j]:
-                await asyncio.wait([tasks[i] for i in self.graph.before[j]])
+            for i in self.graph.before[j]:
+                await done[i].wait()
             await self.step(j)
+            done[j].set()
 
-        for j in self.graph.order:
-            tasks[j] = asyncio.create_task(after_others(j))
-        await asyncio.gather(*tasks.values())
+        await all_of(after_others(j) for j in self.graph.order)
         return await self.outcome()
 
     async def step(self, j: int, now: float = 0.0) -> None:
@@ -260,6 +270,16 @@ class _Run:
         used = {i for j in answers for i in self.said[j].built_on if j in complete or i not in complete}
         winner = await self.elected([j for j in answers if j not in used])
         return None if winner is None else self.text(winner), "budget" if self.refused else "finished"
+
+
+def _purses(graph: AgentGraph, budget_atoms: int) -> list[int]:
+    """The part of the budget that each agent has, in atoms; every one needs a planned cost, as no LLM is free."""
+    free = [agent.name for agent, cost in zip(graph.agents, graph.costs, strict=True) if not cost]
+    if 0 < len(free) < len(graph.agents):
+        raise ValueError(f"agent {free[0]!r}: cost = 0.0, while others have a planned cost: it would have no part of "
+                         "the budget and never be asked; expected the planned u$ of its call, or 0 for all agents, "
+                         "which then have equal parts")
+    return divide(budget_atoms, graph.costs)
 
 
 def _limits(task: Task, token_limits: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -19,6 +19,8 @@ from bamas_lite.encoder import encode
 KINDS = ("document", "answer", "review")
 LLM_FEATURES = 4
 ROLE_FEATURES = 384 + len(KINDS) + 1
+ANSWER = 384 + KINDS.index("answer")
+"""The feature of a role that says whether it answers, 0 or 1."""
 BUDGET_FEATURES = 2
 _MOST_SECONDS = 60.0
 """A latency budget above this is no limit to any call here; it is shown to the network as this."""

@@ -16,7 +16,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from bamas_lite.agentbalance.profiles import MOST_COST
 from bamas_lite.agentbalance.roles import Role
+from bamas_lite.episode import MOST_SECONDS
 from bamas_lite.inputs import shown, whole
 from bamas_lite.pool import LLM, rank
 
@@ -38,9 +40,9 @@ class GraphAgent:
 
     Attributes:
         name: label in messages and traces, on one line; unique in a graph.
-        cost: planned cost of its call without what others hand it, u$.
-        message_cost: planned cost of each text that it is handed, u$.
-        latency_s: planned seconds of its call.
+        cost: planned cost of its call without what others hand it, u$, at most MOST_COST.
+        message_cost: planned cost of each text that it is handed, u$, at most MOST_COST.
+        latency_s: planned seconds of its call, at most MOST_SECONDS.
 
     Raises:
         GraphError: a field that does not fit; the message names it, its value and what would be valid.
@@ -60,16 +62,21 @@ class GraphAgent:
             if not isinstance(getattr(self, field), kind):
                 raise GraphError(f"agent {self.name!r}: {field} = {shown(getattr(self, field))}: expected "
                                  f"{kind.__name__} objects, such as {example}")
-        for field, unit in (("cost", "u$"), ("message_cost", "u$"), ("latency_s", "seconds")):
+        for field, unit, most in (("cost", "u$", MOST_COST), ("message_cost", "u$", MOST_COST),
+                                  ("latency_s", "seconds", MOST_SECONDS)):
             value = getattr(self, field)
+            number = value
             if type(value) is not float:
                 if not isinstance(value, Real) or isinstance(value, bool):
                     raise GraphError(f"agent {self.name!r}: {field} = {shown(value)}: expected a number of {unit}")
-                value = float(value)
-                object.__setattr__(self, field, value)
-            if not 0 <= value < np.inf:
-                raise GraphError(f"agent {self.name!r}: {field} = {value!r}: expected a finite number of at least 0 "
-                                 f"{unit}")
+                try:
+                    number = float(value)
+                except OverflowError:   # a whole number that is too large for a float
+                    number = np.inf
+                object.__setattr__(self, field, number)
+            if not 0 <= number <= most:
+                raise GraphError(f"agent {self.name!r}: {field} = {shown(value)}: expected a finite number of at least "
+                                 f"0 {unit}, at most {most:g}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Role-backbone matching: which LLM takes which role, under a cost budget.
 
-AgentBalance names this stage; the formula is our reconstruction: an assignment problem with x_rm in {0, 1},
+The abstract names this stage; the formula is our reconstruction: an assignment problem with x_rm in {0, 1},
 
     maximize  sum_rm score_rm x_rm   subject to   sum_rm c_rm x_rm <= B_c   and   sum_m x_rm <= 1 for each role r.
 
@@ -11,11 +11,12 @@ PuLP) is there to compare with, and for what is too large to search.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 
+from bamas_lite.agentbalance.arrays import real_numbers
 from bamas_lite.agentbalance.label_search import EMPTY, Problem, search
 from bamas_lite.inputs import exact, shown, whole
 from bamas_lite.team import needed
@@ -24,15 +25,18 @@ SLACKS = (1e-12, -1e-12, -1e-9, -1e-6)
 """The budget that the methods see, relative to the real one: first a trifle more, so that no rounding of a sum hides an
 assignment that costs exactly the budget; less where the answer, added up exactly, turns out to be above it."""
 
+MOST = 1e100
+"""The largest score and cost: sums of them then fit a float."""
+
 
 def match_roles(scores: Any, costs: Any, budget: Any, *, allowed: Any = None, required: Any = None,
-                max_copies: int | None = None, names: Sequence[str] | None = None,
+                max_copies: int | None = None, names: Iterable[str] | None = None,
                 method: Literal["auto", "search", "ilp"] = "auto") -> np.ndarray:
     """The affordable assignment of LLMs to roles with the largest sum of scores.
 
     Args:
-        scores: (R, M) what LLM m adds in role r; negative ones too. A role is left empty rather than filled at a loss.
-        costs: (R, M) planned cost of its call, u$, at least 0; or (M,) where it is the same in all roles.
+        scores: (R, M) what LLM m adds in role r, -MOST to MOST. A role is left empty rather than filled at a loss.
+        costs: (R, M) planned cost of its call, u$, 0 to MOST; or (M,) where it is the same in all roles.
         budget: B_c in u$, at least 0; math.inf: no limit.
         allowed: bool (R, M), which LLMs may take which roles; None: all.
         required: bool (R,), roles of which at least one must be filled (an answering one, say), at a loss if need be;
@@ -51,7 +55,7 @@ def match_roles(scores: Any, costs: Any, budget: Any, *, allowed: Any = None, re
             numbers that are none.
     """
     problem = _problem(scores, costs, budget, allowed, required, max_copies, names)
-    if method not in ("auto", "search", "ilp"):
+    if not isinstance(method, str) or method not in ("auto", "search", "ilp"):
         raise ValueError(f"method = {shown(method)}: expected 'auto', 'search' or 'ilp'")
     taken = None if method == "ilp" else _within(problem, search)
     if taken is None and method == "search":
@@ -101,24 +105,27 @@ def _ilp(problem: Problem, limit: float) -> np.ndarray:
 
 
 def _problem(scores: Any, costs: Any, budget: Any, allowed: Any, required: Any, max_copies: Any,
-             names: Sequence[str] | None) -> Problem:
+             names: Iterable[str] | None) -> Problem:
     """The arguments, checked."""
-    s = _numbers(scores, "scores")
+    s = real_numbers(scores, "scores")
     if s.ndim != 2 or not s.size:
         raise ValueError(f"scores: shape {s.shape}; expected (roles, LLMs), at least 1 of each")
-    c = _numbers(costs, "costs")
+    c = real_numbers(costs, "costs")
     if c.shape not in (s.shape, s.shape[1:]):
         raise ValueError(f"costs: shape {c.shape}; expected {s.shape}, as scores, or {s.shape[1:]}, the same for all "
                          "roles")
     c = np.broadcast_to(c, s.shape)
     may = np.ones(s.shape, bool) if allowed is None else _mask(allowed, "allowed", s.shape)
-    for array, what, wrong in ((s, "scores", ~np.isfinite(s)), (c, "costs", ~(np.isfinite(c) & (c >= 0)))):
+    for array, what, wrong in ((s, "scores", ~(np.abs(s) <= MOST)), (c, "costs", ~((c >= 0) & (c <= MOST)))):
         wrong = wrong & may
         if wrong.any():
             r, m = np.argwhere(wrong)[0].tolist()
             raise ValueError(f"{what}[{r}, {m}] = {array[r, m].item()!r}: expected a finite number"
-                             + (" of at least 0 u$" if what == "costs" else ""))
-    labels = [f"role {r}" for r in range(len(s))] if names is None else [str(name) for name in names]
+                             + (f" of at least 0 u$, at most {MOST:g}" if what == "costs" else
+                                f" from {-MOST:g} to {MOST:g}"))
+    if names is not None and (isinstance(names, (str, bytes)) or not isinstance(names, Iterable)):
+        raise ValueError(f"names = {shown(names)}: expected a list of texts, one for each role")
+    labels = [f"role {r}" for r in range(len(s))] if names is None else list(map(str, names))
     if len(labels) != len(s):
         raise ValueError(f"names: {len(labels)} names for {len(s)} roles")
     amount = None
@@ -139,19 +146,15 @@ def _problem(scores: Any, costs: Any, budget: Any, allowed: Any, required: Any, 
         raise ValueError(f"no candidate LLM for {who} within the budget: the cheapest costs "
                          f"{needed(exact(float(least)))} u$, budget = {shown(budget)} u$")
     limit = float(amount) if amount is not None else float(np.where(may, c, 0).max(axis=1).sum())
-    return Problem(np.where(payable, s, 0.0), np.where(payable, c, 0.0), payable, amount, limit, must,
-                   None if max_copies is None else whole(max_copies, "max_copies", 1))
-
-
-def _numbers(values: Any, what: str) -> np.ndarray:
-    try:
-        return np.asarray(values, float)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{what} = {shown(values)}: expected an array of numbers") from None
+    most = None if max_copies is None else min(whole(max_copies, "max_copies", 1), len(s))
+    return Problem(np.where(payable, s, 0.0), np.where(payable, c, 0.0), payable, amount, limit, must, most)
 
 
 def _mask(values: Any, what: str, shape: tuple[int, ...]) -> np.ndarray:
-    mask = np.asarray(values)
-    if mask.dtype != bool or mask.shape != shape:
+    try:
+        mask = np.asarray(values)
+    except ValueError:  # rows of different length
+        raise ValueError(f"{what} = {shown(values)}: expected True and False of shape {shape}") from None
+    if mask.dtype != bool or mask.shape != shape or isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{what}: {mask.dtype} of shape {mask.shape}; expected True and False of shape {shape}")
     return mask

@@ -1,7 +1,8 @@
 """The networks of the design: pool selection, matching scores, agent representation, gates and edge scores.
 
-AgentBalance names these parts; sizes and formulas are our reconstruction. All take a batch of n designs at once, with R
-role places (padded) and M LLMs. (Imports torch when it is loaded.)
+The abstract names pool selection, role-backbone matching, agent-representation learning, gating and latency-aware
+topology synthesis; which networks these are, with which inputs, sizes and formulas, is our reconstruction. All take a
+batch of n designs at once, with R role places (padded) and M LLMs. (Imports torch when it is loaded.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from bamas_lite.agentbalance.features import BUDGET_FEATURES, LLM_FEATURES, ROLE_FEATURES
+from bamas_lite.agentbalance.features import ANSWER, BUDGET_FEATURES, LLM_FEATURES, ROLE_FEATURES
 from bamas_lite.encoder import DIMENSION
 
 HIDDEN = 32
@@ -45,7 +46,9 @@ class DesignNetwork(nn.Module):
         self.others = nn.ModuleList(layer(HIDDEN, HIDDEN, False) for _ in range(2))
         self.gate = layer(HIDDEN, 1)
         self.Q, self.K = layer(HIDDEN, HIDDEN), layer(HIDDEN, HIDDEN)
-        self.beta, self.fill, self.open, self.join = number(30.0), number(3.0), number(3.0), number(-2.5)
+        self.beta, self.open, self.join = number(30.0), number(3.0), number(-2.5)
+        # Documents and reviews start out seldom wanted: while no edge carries them, they would only take others' money.
+        self.fill, self.fill_others = number(3.0), number(-1.0)
         if generator is not None:
             for module in self.modules():
                 if isinstance(module, nn.Linear):
@@ -75,11 +78,14 @@ class DesignNetwork(nn.Module):
     def match_scores(self, e: Tensor, z: Tensor, d: Tensor) -> Tensor:
         """score(r, m) = <U e_r, V z_m> / sqrt(h) + beta d q_m criticality_r + constant, (n, R, M).
 
-        e (n, R, 388), z (n, M, 4), d (n,). A role that stays empty scores 0.
+        e (n, R, 388), z (n, M, 4), d (n,). U is affine; q_m is the quality as scaled in z. There is one constant for
+        roles that answer and one for the others. A role that stays empty scores 0.
         """
         product = self.U(e) @ self.V(z).transpose(1, 2) / math.sqrt(HIDDEN)
-        critical, quality = e[..., -1], z[..., 1]
-        return product + self.beta * d[:, None, None] * critical[..., None] * quality[:, None, :] + self.fill
+        critical, quality, answers = e[..., -1], z[..., 1], e[..., ANSWER]
+        constant = answers * self.fill + (1 - answers) * self.fill_others
+        return (product + self.beta * d[:, None, None] * critical[..., None] * quality[:, None, :]
+                + constant[..., None])
 
     def represent(self, e: Tensor, z: Tensor, context: Tensor, there: Tensor) -> Tensor:
         """h (n, R, 32): two graph convolutions over the agents that are there (n, R), each joined to all others."""

@@ -1,6 +1,6 @@
 """Performance-versus-budget curves of systems and the area under them, with intervals from a crossed bootstrap.
 
-AgentBalance reports the area under performance-versus-budget curves (AUC) for token-cost and for latency budgets; the
+The abstract names the area under performance-versus-budget curves (AUC), and token-cost and latency budgets; the
 formulas and the intervals are our reconstruction.
 
 Outcomes are a frame with one row per (method, seed, cost_budget, latency_budget, task_id): the columns COLUMNS. Status
@@ -15,11 +15,14 @@ sqrt((k - 1) / k) in what the seeds contribute: a tenth for five.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from bamas_lite.agentbalance.arrays import real_numbers
 from bamas_lite.inputs import exact, shown, whole
 
 COLUMNS = ("method", "seed", "cost_budget", "latency_budget", "task_id", "domain", "correct", "status", "cost",
@@ -31,6 +34,9 @@ SPEND = {"cost_budget": "cost", "latency_budget": "latency_s"}
 
 STATUSES = ("ok", "infeasible", "error")
 
+MOST = 1e100
+"""The largest number of a curve, up and down: sums and areas then fit a float."""
+
 By = Literal["cost_budget", "latency_budget"]
 Scale = Literal["linear", "log"]
 
@@ -39,15 +45,15 @@ def auc(x: Any, y: Any, scale: Scale = "linear") -> Any:
     """Area under y(x) by the trapezoid rule, divided by the width: the mean of y over x.
 
     Args:
-        x: (n,) rising, at least 2; budgets, say.
-        y: (..., n) finite, for example accuracies.
+        x: (n,) rising, at least 2, -MOST to MOST; budgets, say.
+        y: (..., n), -MOST to MOST, for example accuracies.
         scale: "linear": over x; "log": over log x, where every doubling of a budget counts the same.
 
     Returns:
         A float, or (...) where y has more axes.
 
     Raises:
-        ValueError: x does not rise or is not positive on the log scale; shapes that do not match.
+        ValueError: x does not rise or is not positive on the log scale; shapes that do not match; no numbers.
     """
     return _auc(_rising(x, "x", scale), _numbers(y, "y"))
 
@@ -65,7 +71,7 @@ def best_within(spend: Any, accuracy: Any, grid: Any) -> np.ndarray:
         (..., k).
 
     Raises:
-        ValueError: shapes that do not match, numbers that are not finite.
+        ValueError: shapes that do not match; no numbers, or some that are not from -MOST to MOST.
     """
     s, a, b = _numbers(spend, "spend"), _numbers(accuracy, "accuracy"), _numbers(grid, "grid")
     if s.shape != a.shape or not s.ndim or not s.size:
@@ -78,32 +84,41 @@ def best_within(spend: Any, accuracy: Any, grid: Any) -> np.ndarray:
     return np.where(np.isneginf(best), 0.0, best)
 
 
-def curves(outcomes: pd.DataFrame, by: By = "cost_budget", *, resamples: int = 2000, seed: int = 0,
-           level: float = 0.95) -> pd.DataFrame:
+def curves(outcomes: pd.DataFrame, by: By = "cost_budget", reference: str | None = None, *, resamples: int = 2000,
+           seed: int = 0, level: float = 0.95) -> pd.DataFrame:
     """Accuracy of each method at each budget, with bootstrap intervals over tasks and seeds.
 
     Args:
         outcomes: see the module; all methods on the same seeds, budgets and tasks.
         by: the budget that varies; the other one must have one value.
+        reference: the method that others are compared with; None: no differences.
         resamples, seed, level: of the bootstrap and its percentile intervals.
 
     Returns:
         Columns method, budget, accuracy, low, high, cost (mean u$ a task), latency_s (mean seconds a task), infeasible
-        (share of the rows), n_tasks, n_seeds; methods in the order of `outcomes`, budgets rising. Infeasible rows count
-        as wrong, and with the cost and latency that they have in the frame (0 where nothing was run).
+        (share of the rows), n_tasks, n_seeds; with a reference also difference, difference_low, difference_high (0 in
+        its own rows). Methods in the order of `outcomes`, budgets rising. Infeasible rows count as wrong, and with the
+        cost and latency that they have in the frame (0 where nothing was run).
 
     Raises:
         ValueError: a column is missing or holds what it should not; rows are missing, doubled or have status "error";
-            the other budget has several values.
+            the other budget has several values; an unknown reference.
     """
     cube = _cube(outcomes, by)
     means = cube.means(("correct", "cost", "latency_s", "infeasible"))
-    low, high = _interval(cube.resampled(("correct",), resamples, seed)[0], level)
+    samples = cube.resampled(("correct",), resamples, seed)[0]
+    low, high = _interval(samples, level)
     rows = [{"method": method, "budget": budget, "accuracy": means[0, m, b], "low": low[m, b], "high": high[m, b],
              "cost": means[1, m, b], "latency_s": means[2, m, b], "infeasible": means[3, m, b],
              "n_tasks": cube.values["cost"].shape[1], "n_seeds": cube.values["cost"].shape[0]}
             for m, method in enumerate(cube.methods) for b, budget in enumerate(cube.budgets.tolist())]
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    if reference is not None:
+        r = cube.place(reference)
+        low, high = _interval(samples - samples[:, [r]], level)
+        table = table.assign(difference=(means[0] - means[0, r]).ravel(), difference_low=low.ravel(),
+                             difference_high=high.ravel())
+    return table
 
 
 def auc_table(outcomes: pd.DataFrame, by: By = "cost_budget", reference: str | None = None, *, scale: Scale = "linear",
@@ -128,10 +143,9 @@ def auc_table(outcomes: pd.DataFrame, by: By = "cost_budget", reference: str | N
         ValueError: as `curves` and `auc`; an unknown reference or option.
     """
     cube = _cube(outcomes, by)
-    if against not in ("budget", "spend"):
+    if not isinstance(against, str) or against not in ("budget", "spend"):
         raise ValueError(f"against = {shown(against)}: expected 'budget' or 'spend'")
-    if reference is not None and reference not in cube.methods:
-        raise ValueError(f"reference = {shown(reference)}: expected one of {', '.join(map(str, cube.methods))}")
+    r = None if reference is None else cube.place(reference)
     if grid is not None and against == "budget":
         raise ValueError("grid: only with against = 'spend'; curves against the budget are known at the budgets only")
     points = cube.budgets if grid is None else _numbers(grid, "grid")
@@ -145,8 +159,7 @@ def auc_table(outcomes: pd.DataFrame, by: By = "cost_budget", reference: str | N
     samples = areas(cube.resampled(measures, resamples, seed))
     low, high = _interval(samples, level)
     table = pd.DataFrame({"method": cube.methods, "auc": value, "low": low, "high": high})
-    if reference is not None:
-        r = cube.methods.index(reference)
+    if r is not None:
         low, high = _interval(samples - samples[:, [r]], level)
         table = table.assign(difference=value - value[r], difference_low=low, difference_high=high)
     return table
@@ -154,7 +167,7 @@ def auc_table(outcomes: pd.DataFrame, by: By = "cost_budget", reference: str | N
 
 def without_errors(outcomes: pd.DataFrame) -> pd.DataFrame:
     """The outcomes of the tasks on which no run of any method failed for a technical reason."""
-    _check(outcomes)
+    _checked(outcomes)
     failed = outcomes.loc[outcomes.status == "error", "task_id"].unique()
     return outcomes[~outcomes.task_id.isin(failed)].reset_index(drop=True)
 
@@ -166,6 +179,12 @@ class _Cube:
     methods: list[Any]
     budgets: np.ndarray
     values: dict[str, np.ndarray]
+
+    def place(self, method: str) -> int:
+        """Index of a method."""
+        if not (_is_key(method) and method in self.methods):
+            raise ValueError(f"reference = {shown(method)}: expected one of {', '.join(map(str, self.methods))}")
+        return self.methods.index(method)
 
     def means(self, measures: tuple[str, ...]) -> np.ndarray:
         """(measures, methods, budgets)."""
@@ -188,9 +207,9 @@ class _Cube:
 
 def _cube(outcomes: pd.DataFrame, by: str) -> _Cube:
     """The outcomes in arrays, checked to be one complete factorial."""
-    if by not in SPEND:
+    if not isinstance(by, str) or by not in SPEND:
         raise ValueError(f"by = {shown(by)}: expected {' or '.join(map(repr, SPEND))}")
-    _check(outcomes)
+    outcomes = _checked(outcomes)
     failed = outcomes[outcomes.status == "error"]
     if len(failed):
         raise ValueError(f"outcomes: {len(failed)} rows with status 'error', first {_cell(failed.iloc[0], by)}; "
@@ -220,25 +239,56 @@ def _cube(outcomes: pd.DataFrame, by: str) -> _Cube:
                  {name: column[order].reshape(shape) for name, column in columns.items()})
 
 
-def _check(outcomes: Any) -> None:
-    """Columns that are there and hold what they should."""
+def _checked(outcomes: Any) -> pd.DataFrame:
+    """The outcomes with costs, latencies and budgets as numbers; columns that are there and hold what they should."""
     if not isinstance(outcomes, pd.DataFrame) or not len(outcomes):
         raise ValueError(f"outcomes = {shown(outcomes)}: expected a DataFrame with at least one row")
     absent = [name for name in COLUMNS if name not in outcomes]
     if absent:
         raise ValueError(f"outcomes: no column {', '.join(absent)}; expected {', '.join(COLUMNS)}")
-    ok = outcomes.status == "ok"
-    finite = {name: pd.to_numeric(outcomes[name], errors="coerce") for name in ("cost", "latency_s", *SPEND)}
-    faults = {"status": (~outcomes.status.isin(STATUSES), " or ".join(STATUSES)),
-              "correct": (ok & ~outcomes.correct.isin((True, False)), "true or false"),
-              **{name: (~(finite[name] > 0), "a positive number") for name in SPEND},
-              **{name: ((outcomes.status != "error") & ~((finite[name] >= 0) & np.isfinite(finite[name])),
+    twice = [name for name in COLUMNS if list(outcomes.columns).count(name) > 1]
+    if twice:
+        raise ValueError(f"outcomes: more than one column {', '.join(twice)}; expected one of each")
+    numbers = {name: _column(outcomes[name]) for name in ("cost", "latency_s", *SPEND)}
+    keys = {name: outcomes[name].map(_is_key).to_numpy(bool) for name in ("method", "seed", "task_id")}
+    status = outcomes.status.where(outcomes.status.map(_is_key).to_numpy(bool), None)
+    correct = outcomes.correct.where(outcomes.correct.map(_is_key).to_numpy(bool), None)
+    faults = {"status": (~status.isin(STATUSES), " or ".join(STATUSES)),
+              "correct": ((status == "ok") & ~correct.isin((True, False)), "true or false"),
+              **{name: (~(numbers[name] > 0), "a positive number") for name in SPEND},
+              **{name: ((status != "error") & ~((numbers[name] >= 0) & (numbers[name] <= MOST)),
                         "a finite number of at least 0") for name in SPEND.values()},
-              **{name: (outcomes[name].isna(), "a value") for name in ("method", "seed", "task_id")}}
+              **{name: (~right, "a value") for name, right in keys.items()}}
     for name, (wrong, expected) in faults.items():
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
             raise ValueError(f"outcomes: row {i}: {name} = {_plain(outcomes[name].iloc[i])}: expected {expected}")
+    return outcomes.assign(**numbers)
+
+
+def _column(column: pd.Series) -> np.ndarray:
+    """A column as numbers: NaN where none stands, or one that is too large for a float."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        return column.to_numpy(float if column.dtype.kind == "f" else None)
+    return np.array([_number(value) for value in column])
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, (Real, Decimal)) or isinstance(value, bool):
+        return np.nan
+    try:
+        return float(value)
+    except (OverflowError, ValueError):   # ValueError: a signaling NaN of decimal
+        return np.nan
+
+
+def _is_key(value: Any) -> bool:
+    """Whether rows can be grouped by `value`: it is there, and hashable."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return value is not None and value is not pd.NA and value == value
 
 
 def _cell(row: pd.Series, by: str) -> str:
@@ -258,7 +308,7 @@ def _auc(x: np.ndarray, y: np.ndarray) -> Any:
 
 def _rising(x: Any, what: str, scale: str) -> np.ndarray:
     """The x of an area, as logarithms on the log scale."""
-    if scale not in ("linear", "log"):
+    if not isinstance(scale, str) or scale not in ("linear", "log"):
         raise ValueError(f"scale = {shown(scale)}: expected 'linear' or 'log'")
     points = _numbers(x, what)
     if points.ndim != 1 or len(points) < 2 or not (np.diff(points) > 0).all():
@@ -277,11 +327,8 @@ def _interval(samples: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of finite floats."""
-    try:
-        array = np.asarray(values, float)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{what} = {shown(values)}: expected an array of numbers") from None
-    if not np.isfinite(array).all():
-        raise ValueError(f"{what} = {shown(values)}: expected finite numbers")
+    """`values` as an array of floats from -MOST to MOST."""
+    array = real_numbers(values, what)
+    if not (np.abs(array) <= MOST).all():
+        raise ValueError(f"{what} = {shown(values)}: expected finite numbers, {-MOST:g} to {MOST:g}")
     return array

@@ -1,20 +1,20 @@
 """What each LLM can do and costs: measured on a few tasks, then planned with.
 
-AgentBalance names profiling and the calibration of cost and latency, and assumes that LLMs write completions of similar
-length; the formulas are our reconstruction. Planned for one call of LLM m in domain d, with the tokens t_in, t_out of
-all LLMs and a factor that puts the price and speed sheet right for this one:
+One summary of AgentBalance states profiling, the calibration of cost and latency, and that conventional LLMs are
+assumed to write completions of similar length; the formulas are our reconstruction. Planned for one call of LLM m in
+domain d, with the tokens t_in, t_out of all LLMs and a factor that puts the price and speed sheet right for this one:
 
     c_m = f_cost * (p_in * t_in[d] + p_out * t_out[d])            u$
     l_m = f_latency * (first_token_s + t_out[d] / tokens_per_s)   seconds
-    f   = sum of what the calibration calls of m cost (took) / sum of what the sheet says for their mean lengths
+    f   = sum of what the calibration calls of m cost (took) / sum of what the sheet says for mean lengths of all LLMs
 
 t_in is a mean, t_out a high quantile: a call that gets what was planned for it is seldom cut.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from bamas_lite.episode import CallRecord, Episode, check_backend, is_instant, run_now
-from bamas_lite.inputs import shown
+from bamas_lite.episode import MOST_SECONDS, CallRecord, Episode, all_of, check_backend, is_instant, run_now
+from bamas_lite.inputs import shown, whole
 from bamas_lite.llm import ChatModel
-from bamas_lite.pool import LLM, MOST_TOKENS, Pool
+from bamas_lite.pool import LLM, MOST_PRICE, MOST_TOKENS, Pool
 from bamas_lite.prompts import tag
 from bamas_lite.spending import PAID_CONCURRENCY
 from bamas_lite.tasks import DOMAINS, Task, check_task
@@ -34,6 +34,9 @@ from bamas_lite.team import Slot
 from bamas_lite.topologies import run_task
 
 LATENCY_FIELDS = ("first_token_s", "tokens_per_s")
+
+MOST_COST = 2.0 * MOST_TOKENS * MOST_PRICE
+"""u$; no call can cost more. Sums of plans then fit a float."""
 
 
 class ProfileError(ValueError):
@@ -93,10 +96,21 @@ class Profile:
             if not _is_number(value := getattr(self, name)) or not 0 < value < math.inf:
                 raise ProfileError(f"{who}: {name} = {shown(value)}: expected a finite number above 0")
         for domain in self.quality:
-            for what, value in (("cost", self.cost(domain)), ("latency", self.latency_s(domain))):
-                if not 0 < value < math.inf:
+            for what, value, most in (("cost", self.cost(domain), MOST_COST),
+                                      ("latency", self.latency_s(domain), MOST_SECONDS)):
+                if not 0 < value <= most:
                     raise ProfileError(f"{who}: planned {what} in {domain} = {value:g}: expected a finite number above "
-                                       "0; the tokens do not fit")
+                                       f"0, at most {most:g}; tokens, factors, prices and speed do not fit")
+            if not self.message_cost(domain) <= MOST_COST:
+                raise ProfileError(f"{who}: planned cost of a text in {domain} = {self.message_cost(domain):g}: "
+                                   f"expected at most {MOST_COST:g}; tokens, factors and prices do not fit")
+        try:
+            whole(self.n_tasks, "n_tasks")
+            whole(self.n_failed, "n_failed")
+        except ValueError as error:
+            raise ProfileError(f"{who}: {error}") from None
+        if not isinstance(self.source, str):
+            raise ProfileError(f"{who}: source = {shown(self.source)}: expected the name of a backend")
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -245,7 +259,7 @@ async def _episodes(pairs: list[tuple[LLM, Task]], backend: ChatModel) -> list[E
     if is_instant(backend):
         await one_after_another()
     else:
-        await asyncio.gather(*(one_after_another() for _ in range(min(PAID_CONCURRENCY, len(pairs)))))
+        await all_of(one_after_another() for _ in range(min(PAID_CONCURRENCY, len(pairs))))
     if failures:
         raise failures[0]
     return done
@@ -303,4 +317,5 @@ def _handed_tokens(call: CallRecord) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether `value` is a plain number that a float can hold."""
+    return isinstance(value, float) or type(value) is int and abs(value) <= sys.float_info.max

@@ -1,6 +1,6 @@
 """Roles of agents, read from `data/roles/*.yaml` and checked.
 
-AgentBalance matches LLMs to roles ("role-backbone matching"); its roles are not public, so these, their prompts and
+The abstract names role-backbone matching; AgentBalance's roles are not available to us, so these, their prompts and
 their criticality are our reconstruction.
 """
 
@@ -17,7 +17,7 @@ from bamas_lite.paths import DATA
 from bamas_lite.tasks import DOMAINS
 from bamas_lite.workflows import ROLES, Kind
 
-__all__ = ["MOST_ROLES", "ROLE_SET", "Kind", "Role", "RoleError", "load_roles", "roles_of"]
+__all__ = ["MOST_ROLES", "ROLE_SET", "Kind", "Role", "RoleError", "load_roles", "read_set", "roles_of"]
 
 ROLE_SET = {"arithmetic": "general", "mathematics": "mathematics", "code": "code"}
 """Domain -> set of roles. Word problems with a number stand for general questions."""
@@ -117,13 +117,25 @@ def _read(path: Path, changed: int) -> tuple[tuple[str, tuple[Role, ...]], ...]:
     sets = data.get("sets")
     if not isinstance(sets, dict) or not sets:
         raise RoleError(f"{path}: sets = {shown(sets)}: expected at least one of {', '.join(ROLE_SET.values())}")
-    return tuple((name, _read_set(name, roles, str(path))) for name, roles in sets.items())
+    try:
+        return tuple((name, read_set(name, roles)) for name, roles in sets.items())
+    except RoleError as error:
+        raise RoleError(f"{path}: {error}") from None
 
 
-def _read_set(name: Any, roles: Any, path: str) -> tuple[Role, ...]:
+def read_set(name: Any, roles: Any) -> tuple[Role, ...]:
+    """One set of roles from plain values, as a file has them.
+
+    Args:
+        name: of the set, one of ROLE_SET's.
+        roles: a list of mappings with the fields of Role.
+
+    Raises:
+        RoleError: the first problem; the message names the set, the role, the field and the value.
+    """
     if name not in ROLE_SET.values():
-        raise RoleError(f"{path}: set {shown(name)}: unknown; known are {', '.join(ROLE_SET.values())}")
-    where = f"{path}: set {name}"
+        raise RoleError(f"set {shown(name)}: unknown; known are {', '.join(ROLE_SET.values())}")
+    where = f"set {name}"
     if not isinstance(roles, list) or not 1 <= len(roles) <= MOST_ROLES:
         found = f"{len(roles)} roles" if isinstance(roles, list) else shown(roles)
         raise RoleError(f"{where}: {found}: expected a list of 1 to {MOST_ROLES} roles")
@@ -141,9 +153,18 @@ def _read_set(name: Any, roles: Any, path: str) -> tuple[Role, ...]:
             role = Role(**entry)
         except RoleError as error:
             raise RoleError(f"{who}: {error}") from None
-        if any(role.name == other.name for other in read):
-            raise RoleError(f"{who}: name = {shown(role.name)}: is used twice; names differ")
+        for other in read:
+            if role.name == other.name:
+                raise RoleError(f"{who}: name = {shown(role.name)}: is used twice; names differ")
+            if _reads(role.name) == _reads(other.name):
+                raise RoleError(f"{who}: name = {shown(role.name)}: {shown(other.name)} reads the same; names differ "
+                                "by more than capitals and blanks")
         read.append(role)
     if not any(role.kind == "answer" for role in read):
         raise RoleError(f"{where}: expected at least one role of kind 'answer'; nothing could be graded")
     return tuple(read)
+
+
+def _reads(name: str) -> str:
+    """A name without what a reader may overlook."""
+    return " ".join(name.split()).casefold()

@@ -15,22 +15,39 @@ too late while every LLM keeps its first_token_s and tokens_per_s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from itertools import accumulate, pairwise
+from typing import Any
 
+from bamas_lite.agentbalance.arrays import real_numbers
 from bamas_lite.agentbalance.graphs import AgentGraph
+from bamas_lite.inputs import shown, whole
 
 
-def divide(atoms: int, costs: Iterable[float]) -> list[int]:
-    """Divide a budget in proportion to planned costs, exactly: whole atoms whose sum is at most the budget.
+def divide(atoms: int, costs: Any) -> list[int]:
+    """Divide a budget in proportion to planned costs: whole atoms, each within one of its exact share, whose sum is the
+    budget.
 
     Without any planned cost all get the same.
+
+    Args:
+        atoms: the budget, at least 0.
+        costs: planned u$ of each agent, (n,), finite, at least 0; at least one agent.
+
+    Raises:
+        ValueError: an argument does not fit.
     """
-    ratios = [float(cost).as_integer_ratio() for cost in costs]
+    atoms, costs = whole(atoms, "atoms"), real_numbers(costs, "costs")
+    if costs.ndim != 1 or not len(costs) or not ((costs >= 0) & (costs < math.inf)).all():
+        raise ValueError(f"costs = {shown(costs.tolist())}: expected a finite number of at least 0 u$ for each of one "
+                         "or more agents")
+    ratios = [cost.as_integer_ratio() for cost in costs.tolist()]
     scale = max(denominator for _, denominator in ratios)   # all are powers of 2
     weights = [numerator * (scale // denominator) for numerator, denominator in ratios]
     if not any(weights):
         weights = [1] * len(weights)
-    return [atoms * weight // sum(weights) for weight in weights]
+    total = sum(weights)
+    ends = [atoms * so_far // total for so_far in accumulate(weights)]   # each agent's part begins where the last ends
+    return [end - start for start, end in pairwise([0, *ends])]
 
 
 def deadlines(graph: AgentGraph, latency_budget: float) -> list[float]:

@@ -1,5 +1,8 @@
 """The experiments of notebook 09: who is better at matched budgets, and why.
 
+AgentBalance's benchmarks are not known to us: tasks, LLMs, budgets, baselines as run here and worlds are our choice,
+and what is compared is our reconstruction of it.
+
 Each seed is a study of its own: a simulated world, profiles measured in it, designers trained in it, held-out tasks.
 Everything is simulated. `python -m bamas_lite.agentbalance` runs them and writes `data/agentbalance/`.
 """
@@ -48,9 +51,9 @@ WORLDS: dict[str, dict[str, Any]] = {
     "errors alike": _ALIKE,
     "talk helps": _ALIKE | _TALK_TABLES,
 }
-"""Changes to the assumed parameters, the same in all domains: at or near the ends of their stated ranges. "errors
-alike": LLMs fail on the same tasks with the same wrong answers, so votes help less. "talk helps": besides, an LLM that
-is shown an answer seldom spoils a right one and often repairs a wrong one."""
+"""Changes to the assumed parameters, the same in all domains: within their stated ranges, most of them at or near an
+end. "errors alike": LLMs fail on the same tasks with the same wrong answers, so votes help less. "talk helps": besides,
+an LLM that is shown an answer seldom spoils a right one and often repairs a wrong one."""
 
 
 @dataclass(frozen=True)

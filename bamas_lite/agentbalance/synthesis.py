@@ -1,6 +1,6 @@
 """Latency-aware topology synthesis: which agent hands its text to which, within both budgets.
 
-AgentBalance names this stage; the rule is our reconstruction. Pairs are looked at from the highest score down, and
+The abstract names this stage; the rule is our reconstruction. Pairs are looked at from the highest score down, and
 
     logit(i -> j) = score(i, j) - alpha * (L(G + ij) - L(G)) / B_latency
 

@@ -1,4 +1,5 @@
-"""Everything that is compared: one row for each system, seed, pair of budgets and task, always with the guard on.
+"""AgentBalance, as reconstructed, and all that it is compared with: one row for each system, seed, pair of budgets and
+task, always with the guard on.
 
 All systems see the same LLMs, tasks, budgets and simulated replies, and keep to their budgets in the same way.
 """
@@ -12,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, check_budgets
-from bamas_lite.agentbalance.designer import Design, Designer, Query
+from bamas_lite.agentbalance.designer import Designer
+from bamas_lite.agentbalance.designs import Design, Query
 from bamas_lite.agentbalance.execution import run_graph_sync
+from bamas_lite.agentbalance.graded import run_graded
 from bamas_lite.agentbalance.graphs import AgentGraph, GraphAgent
 from bamas_lite.agentbalance.profiles import Profile
 from bamas_lite.agentbalance.roles import Role
@@ -66,7 +69,11 @@ def _designs(designer: Designer, tasks: Sequence[Task], budgets: Budgets) -> lis
 def best_single(profiles: Sequence[Profile], train: Sequence[Task], tasks: Sequence[Task], cells: Iterable[Budgets],
                 backend: ChatModel) -> list[Row]:
     """One LLM alone: for each pair of budgets and each domain the one that is right most often on the training tasks
-    when it has to keep to these budgets; of equals the cheapest."""
+    when it has to keep to these budgets; of equals the cheapest.
+
+    Raises:
+        RuntimeError: a call failed on a training task: which LLM is best is then not known.
+    """
     rows = []
     for budgets in cells:
         graphs = {domain: _best_alone(profiles, [t for t in train if t.domain == domain], domain, budgets, backend)
@@ -81,8 +88,11 @@ def _best_alone(profiles: Sequence[Profile], train: Sequence[Task], domain: str,
                 backend: ChatModel) -> AgentGraph:
     graphs = [AgentGraph((GraphAgent(ALONE.name, ALONE, p.llm, p.cost(domain), p.message_cost(domain),
                                      p.latency_s(domain)),)) for p in profiles]
-    return max(graphs, key=lambda graph: (sum(bool(_run(task, graph, budgets, backend).correct) for task in train),
-                                          -graph.cost))
+
+    def right(graph: AgentGraph) -> int:
+        return sum(run_graded(task, graph, backend, budgets.cost, _seconds(budgets)).correct for task in train)
+
+    return max(graphs, key=lambda graph: (right(graph), -graph.cost))
 
 
 def topologies(pool: Pool, tasks: Sequence[Task], cells: Iterable[Budgets], backend: ChatModel) -> list[Row]:

@@ -25,63 +25,23 @@ import torch
 
 from bamas_lite.agentbalance.backbones import EMPTY
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, check_budgets
-from bamas_lite.agentbalance.designer import Design, Designer, Inputs, Query
-from bamas_lite.agentbalance.difficulty import Difficulty, train_difficulty
-from bamas_lite.agentbalance.execution import run_graph_sync
+from bamas_lite.agentbalance.checks import check_profiles, check_tasks
+from bamas_lite.agentbalance.designer import Designer, Inputs
+from bamas_lite.agentbalance.designs import Design, Query
+from bamas_lite.agentbalance.difficulty import Difficulty, fit_difficulty
 from bamas_lite.agentbalance.features import Quality
+from bamas_lite.agentbalance.graded import run_graded
 from bamas_lite.agentbalance.network import DesignNetwork
 from bamas_lite.agentbalance.profiles import Profile
 from bamas_lite.agentbalance.roles import Role, load_roles
+from bamas_lite.agentbalance.settings import Settings
 from bamas_lite.agentbalance.variants import OURS, Variant
 from bamas_lite.encoder import encode
-from bamas_lite.episode import check_backend
-from bamas_lite.inputs import shown, whole
+from bamas_lite.episode import check_backend, is_instant
+from bamas_lite.inputs import shown
 from bamas_lite.llm import ChatModel
 from bamas_lite.provisioning import InfeasibleBudgetError
 from bamas_lite.tasks import Task
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a designer is trained. All values are ours.
-
-    Attributes:
-        epochs: passes over the tasks.
-        batch: tasks in a batch.
-        designs: designs drawn for each task and pool, at least 2 (the baseline).
-        learning_rate: of Adam; falls to a tenth in equal steps.
-        pool_learning_rate: the same for pool selection, whose gradient is exact and can be followed in larger steps.
-        entropy: weight of the mean entropy of the decisions about agents and edges.
-        pool_entropy: the same of pool selection.
-        pool_steps: steps of the last fit of pool selection.
-        saving: weight of the unspent share of the cost budget of a right answer, as in BAMAS's reward.
-        cost_budgets, latency_budgets: u$ and seconds; one of each is drawn for each task in each epoch.
-        tolerance: mean overshoot, as a share of the budget, that the multipliers allow.
-        dual_rate: step of the multipliers.
-        seed: of weights, draws and the order of the tasks.
-    """
-
-    epochs: int = 6
-    batch: int = 50
-    designs: int = 3
-    learning_rate: float = 1e-2
-    pool_learning_rate: float = 5e-2
-    entropy: float = 0.003
-    pool_entropy: float = 0.05
-    pool_steps: int = 200
-    saving: float = 0.02
-    cost_budgets: tuple[float, ...] = (200, 400, 800, 1600, 3200, 6400)
-    latency_budgets: tuple[float, ...] = (2.5, 4, 6.5, 10, 16, 60)
-    tolerance: float = 0.005
-    dual_rate: float = 5.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 1), ("designs", 2), ("seed", 0)):
-            whole(getattr(self, name), name, least)
-        for name in ("cost_budgets", "latency_budgets"):
-            if not isinstance(given := getattr(self, name), (tuple, list)) or not given:
-                raise ValueError(f"{name} = {shown(given)}: expected a tuple of at least one budget")
 
 
 @dataclass(frozen=True)
@@ -106,9 +66,13 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
         difficulty: d(x); None: `fit_difficulty` of the tasks, on which the LLMs must have been profiled.
 
     Raises:
-        ValueError: an argument is wrong, or the budgets of the settings allow nothing.
+        ValueError: an argument is wrong, the backend waits for its answers, or the budgets of the settings allow
+            nothing.
+        RuntimeError: a call failed; to count it as a wrong answer would teach the wrong thing.
+        RunStopped: the backend ended the run, such as a recording that lacks a call.
     """
-    settings = _checked(tasks, profiles, backend, variant, settings)
+    settings = Settings() if settings is None else settings
+    _check(tasks, profiles, backend, settings)
     difficulty = fit_difficulty(tasks, profiles, settings.seed) if difficulty is None else difficulty
     generator = torch.Generator().manual_seed(settings.seed)
     draw = np.random.default_rng(settings.seed)
@@ -333,17 +297,17 @@ def _coins(logits: torch.Tensor, heads: torch.Tensor, thrown: torch.Tensor) -> t
     return torch.where(thrown, torch.where(heads, yes, no), 0.0), torch.where(thrown, entropy, 0.0)
 
 
-def _checked(tasks: Any, profiles: Any, backend: Any, variant: Any, settings: Any) -> Settings:
-    """The settings, after a look at all arguments."""
-    settings = Settings() if settings is None else settings
+def _check(tasks: Any, profiles: Any, backend: Any, settings: Any) -> None:
+    """Look at all arguments that Designer does not look at."""
     check_backend(backend)
-    for values, what, kind in ((tasks, "tasks", Task), (profiles, "profiles", Profile)):
-        if not isinstance(values, Sequence) or not values or not all(isinstance(v, kind) for v in values):
-            raise ValueError(f"{what} = {shown(values)}: expected a list of at least one {kind.__name__}")
-    for value, what, kind in ((variant, "variant", Variant), (settings, "settings", Settings)):
-        if not isinstance(value, kind):
-            raise ValueError(f"{what} = {shown(value)}: expected a {kind.__name__}")
-    return settings
+    if not is_instant(backend):
+        raise ValueError(f"backend {shown(backend.name)} waits for its answers, and training makes thousands of calls "
+                         "one after another; expected one that answers at once: train with SimulatedLLM(), or with a "
+                         "recording as CachedChat(None, path), then run the designer's graphs on any backend")
+    check_tasks(tasks)
+    check_profiles(profiles)
+    if not isinstance(settings, Settings):
+        raise ValueError(f"settings = {shown(settings)}: expected a Settings")
 
 
 def _draw_budgets(designer: Designer, domain: str, settings: Settings, draw: np.random.Generator) -> Budgets | None:
@@ -361,16 +325,6 @@ def _draw_budgets(designer: Designer, domain: str, settings: Settings, draw: np.
 
 def _outcome(task: Task, design: Design, backend: ChatModel) -> tuple[float, float, float]:
     """(correct, C / B_c, L / B_l) of a run without a guard."""
-    episode = run_graph_sync(task, design.graph, backend)
+    episode = run_graded(task, design.graph, backend)
     budgets = design.query.budgets
     return float(bool(episode.correct)), episode.cost / budgets.cost, episode.latency_s / budgets.latency_s
-
-
-def fit_difficulty(tasks: Sequence[Task], profiles: Sequence[Profile], seed: int = 0) -> Difficulty:
-    """d(x) from what the profiled LLMs got wrong; the tasks must be among those that they were profiled on."""
-    for task in tasks:
-        if not any(task.task_id in p.right for p in profiles):
-            raise ValueError(f"task {task.task_id!r}: no LLM was profiled on it; expected tasks of the profiling, or a "
-                             "`difficulty`")
-    wrong = [1 - np.mean([p.right[task.task_id] for p in profiles if task.task_id in p.right]) for task in tasks]
-    return train_difficulty(encode([task.question for task in tasks]), np.array(wrong), seed=seed)

@@ -7,7 +7,10 @@ training. All variants share agents, prompts, budgets, execution and training.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
+
+from bamas_lite.agentbalance.checks import number
+from bamas_lite.inputs import shown, whole
 
 Backbones = Literal["learned", "random", "one LLM", "BAMAS"]
 
@@ -22,23 +25,39 @@ class Variant:
         backbones: who chooses the LLMs: "learned" - pool selection and role-backbone matching; "random" - any LLM of
             any pool that fits; "one LLM" - every agent runs the best LLM of which several agents fit the budgets;
             "BAMAS" - the team that `provision` hires, strongest first to the most critical roles.
-        pools: number of candidate pools.
+        pools: number of candidate pools; no more than LLMs on the frontier are made.
+        stacked: whether a pool holds the LLMs of all cheaper ones, too.
         gate: whether agents can be left out by a learned gate.
         latency_term: whether the edge logit counts what an edge adds to the critical path.
         reads_question: whether gates and edges may depend on the question and the budgets, or are the same for all.
         keep_agents: the share of agents that stays, those with the highest gate logits; None: all with a logit above 0.
         keep_edges: the share of pairs that stays, those with the highest logits; None: all with a logit above 0.
+
+    Raises:
+        ValueError: a field does not fit; the message names it.
     """
 
     name: str
     title: str
     backbones: Backbones = "learned"
     pools: int = 3
+    stacked: bool = True
     gate: bool = True
     latency_term: bool = True
     reads_question: bool = True
     keep_agents: float | None = None
     keep_edges: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.backbones, str) or self.backbones not in get_args(Backbones):
+            raise ValueError(f"backbones = {shown(self.backbones)}: expected one of {', '.join(get_args(Backbones))}")
+        whole(self.pools, "pools", 1)
+        for name in ("stacked", "gate", "latency_term", "reads_question"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} = {shown(getattr(self, name))}: expected True or False")
+        for name in ("keep_agents", "keep_edges"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number(getattr(self, name), name, 1))
 
 
 OURS = Variant("AgentBalance", "AgentBalance, reconstructed")
@@ -47,6 +66,7 @@ ABLATIONS = (
     replace(OURS, name="no gate", title="without the gate", gate=False),
     replace(OURS, name="no latency term", title="edges blind to the critical path", latency_term=False),
     replace(OURS, name="one pool", title="the whole frontier as one pool", pools=1),
+    replace(OURS, name="separate pools", title="each group of LLMs a pool of its own", stacked=False),
     replace(OURS, name="random matching", title="random LLMs, learned topology", backbones="random"),
 )
 
