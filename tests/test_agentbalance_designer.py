@@ -62,6 +62,8 @@ def test_pools_are_drawn_with_the_softmax_of_the_feasible_ones():
     assert drawn[1] == 0
     assert chisquare(drawn[feasible], (4000 * weights / weights.sum())[feasible]).pvalue > 1e-3
     assert draw_pool(logits, feasible, None) == 3
+    # pools of which the same LLMs fit: equal but for the last bits, and the cheapest one of them is named
+    assert draw_pool(np.array([5.0, 1.0, 1.0 + 2e-15, 1.0 - 1e-15]), np.array([False, True, True, True]), None) == 1
 
 
 @pytest.mark.parametrize(("budget", "most_copies"), [(4.0, 2), (9.0, 1), (100.0, 2)])

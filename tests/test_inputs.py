@@ -2,9 +2,10 @@
 
 import os
 
+import numpy as np
 import pytest
 
-from bamas_lite.inputs import command, in_folder, out_folder
+from bamas_lite.inputs import command, in_folder, out_folder, shown
 
 
 def test_a_folder_to_write_to_is_made(tmp_path):
@@ -57,3 +58,8 @@ def test_a_fault_of_the_program_is_no_wrong_use():
 
     with pytest.raises(TypeError):
         main()
+
+
+def test_what_is_shown_is_one_line():
+    assert shown(np.zeros((3, 2))) == "array([[0., 0.], [0., 0.], [0., 0.]])"
+    assert shown("two\nlines  of text") == repr("two\nlines  of text") and len(shown("x" * 100)) == 80

@@ -84,6 +84,14 @@ def test_profiles_lie_at_their_means_in_the_colors_of_their_pools():
     assert "u$" in axes[0].get_xlabel() and "(s " in axes[1].get_xlabel() and "%" in axes[0].get_ylabel()
 
 
+def test_an_llm_of_stacked_pools_has_the_color_of_the_first():
+    profiles = [profile(llm, (0.2 + 0.05 * k, 0.3 + 0.05 * k)) for k, llm in enumerate(LLMS[:3])]
+    pools = (CandidatePool("economy", (profiles[1],), LLMS[1].name),
+             CandidatePool("premium", tuple(profiles), LLMS[0].name))
+    points = drawn(plot_profiles(profiles, pools)[0])
+    assert points["economy"][:, 1].tolist() == [30] and points["premium"][:, 1].tolist() == [25, 35]
+
+
 def test_names_of_fourteen_llms_cover_neither_points_nor_names():
     rng = np.random.default_rng(3)
     profiles = [profile(llm, rng.uniform(0.2, 0.9, 2)) for llm in LLMS]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -534,6 +535,26 @@ def test_wrong_files_are_named(policy, tmp_path):
         damage()
         with pytest.raises(PolicyFileError, match=message):
             TopologyPolicy.load(path)
+
+
+def test_a_damaged_file_is_a_policy_file_error_or_the_same_policy(policy, tmp_path):
+    """A byte changed in the data, the heads of arrays, the directory at the end; or cut."""
+    path, rng, refused = tmp_path / "policy.npz", np.random.default_rng(0), 0
+    policy.save(path)
+    whole = path.read_bytes()
+    heads = [found.start() for found in re.finditer(rb"\x93NUMPY|PK[\x01-\x06]{2}", whole)]
+    places = [int(at) for at in rng.choice(heads, 400) + rng.integers(0, 130, 400) if at < len(whole)]
+    damaged = [whole[:at] + bytes([whole[at] ^ int(rng.integers(1, 256))]) + whole[at + 1:] for at in places]
+    for content in [whole[:at] for at in (0, 4, 29, 60, len(whole) - 22, len(whole) - 1)] + damaged:
+        path.write_bytes(content)
+        try:
+            again = TopologyPolicy.load(path)
+        except PolicyFileError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            refused += 1
+        else:
+            assert (again.probabilities(["Why?"], 700) == policy.probabilities(["Why?"], 700)).all()
+    assert refused > 100
 
 
 def test_no_torch_until_a_policy_is_used():
