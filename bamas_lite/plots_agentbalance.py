@@ -62,7 +62,7 @@ def plot_profiles(profiles: Sequence[Profile], pools: Sequence[CandidatePool] = 
     for ax, spend, unit in zip(axes, spends, ("cost (u$ a call)", "latency (s a call)"), strict=True):
         order = np.lexsort((-quality, spend))
         best = np.maximum.accumulate(quality[order])
-        ax.step([*spend[order], 1.3 * spend.max()], [*best, best[-1]], where="post", color=GREY, lw=1, ls=":",
+        ax.step([*spend[order], 2.2 * spend.max()], [*best, best[-1]], where="post", color=GREY, lw=1, ls=":",
                 zorder=1, label="best up to here")
         for k in range(-1, len(pools)):
             of = [i for i, name in enumerate(names) if pool_of.get(name, -1) == k]
@@ -73,7 +73,7 @@ def plot_profiles(profiles: Sequence[Profile], pools: Sequence[CandidatePool] = 
         rings = [i for i, name in enumerate(names) if name in medoids]
         if rings:
             ax.plot(spend[rings], quality[rings], "o", color=INK, mfc="none", ms=13, label="medoid")
-        ax.set(xscale="log", xlabel=unit, xlim=(spend.min() / 1.35, 1.35 * spend.max()))
+        ax.set(xscale="log", xlabel=unit, xlim=(spend.min() / 1.35, 2.2 * spend.max()))
         _plain_log_axis(ax)
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("right answers (%)")
