@@ -47,7 +47,8 @@ def test_readme_comes_from_the_committed_outcomes():
 
 def test_outcomes_are_a_full_factorial(outcomes):
     methods, seeds = outcomes.method.unique(), outcomes.seed.unique()
-    assert set(seeds) == set(studies.SEEDS) and {v.name for v in studies.VARIANTS} <= set(methods)
+    assert set(seeds) == set(studies.SEEDS)
+    assert {v.name for v in (*studies.VARIANTS, *studies.NOT_TRAINED)} <= set(methods)
     assert len(outcomes) == len(methods) * len(seeds) * len(studies.cells()) * 3 * studies.TEST_TASKS
     key = ["method", "seed", "cost_budget", "latency_budget", "task_id"]
     assert not outcomes.duplicated(key).any()

@@ -21,6 +21,7 @@ from bamas_lite.agentbalance.training import (
     Settings,
     fit_difficulty,
     log_probabilities,
+    not_trained,
     policy_loss,
     train_designer,
 )
@@ -227,6 +228,18 @@ def test_the_same_seed_is_the_same_designer():
     assert one.designer.about["settings"]["batch"] == 6
     design = one.designer.design(TASKS[0].question, "arithmetic", Budgets(2500, 9))
     assert design.graph.agents
+
+
+def test_training_starts_from_the_designer_that_is_not_trained():
+    """With steps of size 0 nothing is learned."""
+    still = replace(SHORT, learning_rate=0, pool_learning_rate=0, pool_steps=0, seed=3)
+    trained = train_designer(TASKS, measured(), SimulatedLLM(0), settings=still).designer
+    start = not_trained(measured(), trained.difficulty, seed=3)
+    for name, values in start.network.state_dict().items():
+        assert torch.equal(trained.network.state_dict()[name], values.float().double())
+    assert start.quality == trained.quality and start.pools == trained.pools
+    with pytest.raises(ValueError, match="seed = -1"):
+        not_trained(measured(), trained.difficulty, seed=-1)
 
 
 @pytest.mark.parametrize(("variant", "still"), [

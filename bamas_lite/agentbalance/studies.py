@@ -21,8 +21,23 @@ from bamas_lite.agentbalance.candidate_pools import construct_pools
 from bamas_lite.agentbalance.designer import Designer
 from bamas_lite.agentbalance.difficulty import Difficulty
 from bamas_lite.agentbalance.profiles import Profile, profile_llms_sync
-from bamas_lite.agentbalance.training import Settings, TrainingResult, fit_difficulty, train_designer
-from bamas_lite.agentbalance.variants import ABLATIONS, BAMAS_EDGES, OURS, PLUGGED, STYLES, TOPOLOGY_FIRST, Variant
+from bamas_lite.agentbalance.training import (
+    Settings,
+    TrainingResult,
+    fit_difficulty,
+    not_trained,
+    train_designer,
+)
+from bamas_lite.agentbalance.variants import (
+    ABLATIONS,
+    BAMAS_EDGES,
+    NOT_TRAINED,
+    OURS,
+    PLUGGED,
+    STYLES,
+    TOPOLOGY_FIRST,
+    Variant,
+)
 from bamas_lite.policy import OURS as POLICY_SETTINGS
 from bamas_lite.policy import train_policy
 from bamas_lite.pool import Pool, load_pool
@@ -160,6 +175,7 @@ def run_seed(seed: int, variants: Iterable[Variant] = VARIANTS) -> dict[str, Any
         designers[variant.name] = trained.designer
         rows += systems.designed(variant.name, trained.designer, w.test, pairs, w.backend)
     ours = designers[OURS.name]
+    rows += _not_trained(w, pairs)
     rows += systems.plugged_in(ours, w.test, pairs, w.backend)
     rows += systems.best_single(w.profiles, w.train, w.test, pairs, w.backend)
     rows += _unseen(w, pairs)
@@ -176,6 +192,12 @@ def run_seed(seed: int, variants: Iterable[Variant] = VARIANTS) -> dict[str, Any
     worlds, talk = _worlds(seed, ours, w)
     return {"outcomes": systems.as_frame(rows), "surface": surface, "history": pd.concat(histories),
             "profiles": profiles, "worlds": worlds, "designer": ours, "designer_talk": talk}
+
+
+def _not_trained(w: World, pairs: Sequence[Budgets]) -> list[systems.Row]:
+    """The designers from which training starts."""
+    return [row for variant in NOT_TRAINED for row in systems.designed(
+        variant.name, not_trained(w.profiles, w.difficulty, variant=variant, seed=w.seed), w.test, pairs, w.backend)]
 
 
 def _unseen(w: World, pairs: Sequence[Budgets]) -> list[systems.Row]:

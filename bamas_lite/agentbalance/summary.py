@@ -9,7 +9,7 @@ import pandas as pd
 from bamas_lite.agentbalance.comparisons import budgets_in_words, by_budget, compare, in_words
 from bamas_lite.agentbalance.store import COMMITTED
 from bamas_lite.agentbalance.studies import slice_of
-from bamas_lite.agentbalance.variants import ABLATIONS, BAMAS_EDGES, OURS, STYLES, TOPOLOGY_FIRST
+from bamas_lite.agentbalance.variants import ABLATIONS, BAMAS_EDGES, NOT_TRAINED, OURS, STYLES, TOPOLOGY_FIRST
 from bamas_lite.plots_real import percent
 
 BEGIN = "<!-- agentbalance: written by `python -m bamas_lite.agentbalance`, compared by a test -->"
@@ -17,7 +17,7 @@ END = "<!-- end of agentbalance -->"
 OUTCOMES = COMMITTED.parent / "outcomes.parquet"
 AT_EACH_BUDGET = ("best single LLM", "BAMAS", "random matching")
 SHOWN = ("best single LLM", "BAMAS", "star", BAMAS_EDGES.name, TOPOLOGY_FIRST.name, *(v.name for v in STYLES),
-         *(v.name for v in ABLATIONS))
+         *(v.name for v in (*ABLATIONS, *NOT_TRAINED)))
 """The other topologies, plug-in and unseen LLMs are in the notebook."""
 
 
@@ -47,9 +47,10 @@ def results_table(path: Path = OUTCOMES) -> str:
         lines.append(f"- {name}, by cost budget (u$): {budgets_in_words(at_each['cost_budget'], name)}. By latency "
                      f"budget (s): {budgets_in_words(at_each['latency_budget'], name)}.")
     edges = outcomes.assign(edge=outcomes.n_edges > 0).groupby("method", observed=True).edge.mean()
-    lines += ["", "Episodes in which at least one agent hands its text to another one: " + ", ".join(
-        f"{name} {100 * edges[name]:.1f}%" for name in (OURS.name, TOPOLOGY_FIRST.name, *(v.name for v in STYLES),
-                                                       BAMAS_EDGES.name)) + ". Without an edge, agents vote."]
+    talkers = (OURS.name, TOPOLOGY_FIRST.name, *(v.name for v in STYLES), BAMAS_EDGES.name)
+    lines += ["", "Episodes in which at least one agent hands its text to another one: "
+              + ", ".join(f"{name} {100 * edges[name]:.1f}%" for name in talkers)
+              + ". Without an edge, agents vote, and designs differ by which LLMs vote."]
     return "\n".join(lines)
 
 

@@ -25,7 +25,7 @@ import torch
 
 from bamas_lite.agentbalance.backbones import EMPTY
 from bamas_lite.agentbalance.budgets import Budgets, InfeasibleBudgetsError, check_budgets
-from bamas_lite.agentbalance.checks import check_profiles, check_tasks
+from bamas_lite.agentbalance.checks import check_profiles, check_tasks, random_seed
 from bamas_lite.agentbalance.designer import Designer, Inputs
 from bamas_lite.agentbalance.designs import Design, Query
 from bamas_lite.agentbalance.difficulty import Difficulty, fit_difficulty
@@ -74,10 +74,9 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
     settings = Settings() if settings is None else settings
     _check(tasks, profiles, backend, settings)
     difficulty = fit_difficulty(tasks, profiles, settings.seed) if difficulty is None else difficulty
-    generator = torch.Generator().manual_seed(settings.seed)
     draw = np.random.default_rng(settings.seed)
-    designer = Designer(tuple(profiles), DesignNetwork(generator), difficulty, Quality.of(profiles),
-                        variant, load_roles() if roles is None else roles, about={"settings": asdict(settings)})
+    designer = replace(not_trained(profiles, difficulty, variant=variant, seed=settings.seed, roles=roles),
+                       about={"settings": asdict(settings)})
     optimizer = torch.optim.Adam([{"params": list(parameters), "lr": rate} for parameters, rate in (
         (designer.network.pool_parameters(), settings.pool_learning_rate),
         (designer.network.other_parameters(), settings.learning_rate))])
@@ -117,6 +116,20 @@ def train_designer(tasks: Sequence[Task], profiles: Sequence[Profile], backend: 
         part.float().double()  # files hold float32: a designer is the same before and after saving
     designer.network.requires_grad_(False)
     return TrainingResult(designer, pd.DataFrame(history))
+
+
+def not_trained(profiles: Sequence[Profile], difficulty: Difficulty, *, variant: Variant = OURS, seed: int = 0,
+                roles: Mapping[str, tuple[Role, ...]] | None = None) -> Designer:
+    """The designer from which training starts: first weights by chance, our starting values, d(x) as fitted.
+
+    What it does is due to its rules - budgets, matching, measured quality - and to nothing that was learned by trying.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    generator = torch.Generator().manual_seed(random_seed(seed))
+    return Designer(tuple(profiles), DesignNetwork(generator), difficulty, Quality.of(profiles), variant,
+                    load_roles() if roles is None else roles)
 
 
 @dataclass(frozen=True)

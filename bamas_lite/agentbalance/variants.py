@@ -70,6 +70,12 @@ ABLATIONS = (
     replace(OURS, name="random matching", title="random LLMs, learned topology", backbones="random"),
 )
 
+NOT_TRAINED = (
+    replace(OURS, name="not trained", title="the designer from which training starts"),
+    replace(OURS, name="not trained, one pool", title="the same, with the whole frontier as one pool", pools=1),
+)
+"""What is left of AgentBalance without any training: rules and starting values."""
+
 _ONE = {"backbones": "one LLM", "latency_term": False}
 
 TOPOLOGY_FIRST = Variant("topology-first", "a graph learned on one LLM", backbones="one LLM")
